@@ -1,6 +1,7 @@
 //! The history as a matrix: past jobs by configurations.
 
 use crate::search::Problem;
+use paceline_stats::describe::mean;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What past jobs took, ready for models.
@@ -45,7 +46,7 @@ impl History {
             .into_values()
             .map(|(application, cells)| PastJob {
                 application: application.to_owned(),
-                values: cells.iter().map(|cell| mean(&cell.0)).collect(),
+                values: cells.iter().map(|cell| mean(cell.0.iter().copied())).collect(),
                 worst: cells.iter().map(|cell| cell.0.iter().copied().reduce(f64::max)).collect(),
                 completed: cells
                     .iter()
@@ -91,7 +92,7 @@ impl History {
                 shares.push(1.0 - 2.0 * disorder(&values, &expected));
             }
         }
-        mean(&shares).unwrap_or(0.0)
+        mean(shares).unwrap_or(0.0)
     }
 
     /// The configuration that other jobs did best on: `ln` distance to each job's best, failures
@@ -111,8 +112,7 @@ impl History {
                     let group = groups.entry(&job.application).or_default();
                     *group = (group.0 + distance, group.1 + 1.0);
                 }
-                let means: Vec<f64> = groups.values().map(|(sum, n)| sum / n).collect();
-                mean(&means)
+                mean(groups.values().map(|(sum, n)| sum / n))
             })
             .collect()
     }
@@ -145,10 +145,6 @@ pub(crate) fn disorder(a: &[f64], b: &[f64]) -> f64 {
         }
     }
     if all > 0.0 { wrong / all } else { 0.5 }
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 fn mean_rows(rows: &[Vec<f64>]) -> Vec<f64> {

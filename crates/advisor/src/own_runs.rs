@@ -5,6 +5,7 @@ use crate::error::AdvisorError;
 use crate::measurements::{Measurement, Measurements, Outcome, OutsideRuns, without_needless};
 use paceline_forecast::measure::run_folders;
 use paceline_runs::{Machine, Resources, RunFolder, RunState, RunView, Status, Summary};
+use paceline_stats::describe::mean;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -91,11 +92,8 @@ fn metrics(resources: &[(String, Resources)]) -> Vec<f64> {
     let found: Option<Vec<f64>> = METRICS
         .iter()
         .map(|(name, columns)| {
-            let tasks: Vec<f64> =
-                resources.iter().filter_map(|(_, task)| of_task(task, columns)).collect();
-            let mean = tasks.iter().sum::<f64>() / tasks.len() as f64;
-            let mean = if *name == "cpu_busy_percent" { 100.0 - mean } else { mean };
-            (!tasks.is_empty()).then_some(mean)
+            let mean = mean(resources.iter().filter_map(|(_, task)| of_task(task, columns)))?;
+            Some(if *name == "cpu_busy_percent" { 100.0 - mean } else { mean })
         })
         .collect();
     found.unwrap_or_default()

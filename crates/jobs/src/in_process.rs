@@ -34,21 +34,14 @@ pub fn run_in_process(
         }
         OpenedWork::Rows { spec } => {
             let control = paceline_training::rows::Control { cancel, observer: loop_observer };
-            let report = paceline_training::rows::learn(spec, &rows_start(start), &control)
-                .map_err(JobError::of_rows)?;
+            let report =
+                paceline_training::rows::learn(spec, start, &control).map_err(JobError::of_rows)?;
             JobResult::Rows(Box::new(report))
         }
     };
     let run = recorder.finish(start, &result.summary().run);
     result.conclude(&run, observer);
     Ok(JobOutcome { run, result })
-}
-
-fn rows_start(start: &Start) -> paceline_training::rows::Start {
-    match start.clone() {
-        Start::New { out } => paceline_training::rows::Start::New { out },
-        Start::In { run } | Start::Resume { run } => paceline_training::rows::Start::Resume { run },
-    }
 }
 
 /// Passes notices on; records the machine from the first step on, and where the run folder is.

@@ -10,14 +10,11 @@ use crate::repeats::{Repeats, Scale, repeats};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub n: usize,
-    /// Arithmetic mean.
     pub mean: f64,
     /// Sample standard deviation (n - 1); 0 for one measurement.
     pub standard_deviation: f64,
     pub median: f64,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
 }
 
@@ -28,10 +25,9 @@ pub struct Summary {
 pub fn summary(values: &[f64]) -> Result<Summary, NotEstimable> {
     check_finite(values.iter().copied())?;
     let n = values.len();
-    if n == 0 {
+    let Some(mean) = mean(values.iter().copied()) else {
         return Err(NotEstimable::TooFewPoints { found: 0, needed: 1 });
-    }
-    let mean = mean(values);
+    };
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     if !(mean.is_finite() && squares.is_finite()) {
         return Err(NotEstimable::OutOfRange);
@@ -47,8 +43,11 @@ pub fn summary(values: &[f64]) -> Result<Summary, NotEstimable> {
     })
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
+/// The arithmetic mean; nothing of an empty set.
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) =
+        values.into_iter().fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    (count > 0.0).then(|| sum / count)
 }
 
 /// Student's interval of a mean; needs two measurements.
@@ -76,18 +75,18 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     quantile_of_sorted(&sorted, share)
 }
 
-pub(crate) fn quantile_of_sorted(sorted: &[f64], share: f64) -> f64 {
+/// The same of values in ascending order.
+pub fn quantile_of_sorted(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = share.clamp(0.0, 1.0) * last as f64;
     let below = place.floor() as usize;
-    let above = (below + 1).min(last);
+    let above = place.ceil() as usize;
     sorted[below] + (sorted[above] - sorted[below]) * (place - below as f64)
 }
 
 /// The measurements taken at one value of a parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Level {
-    /// The parameter's value.
     pub value: f64,
     /// What was typical there, and how far that is known.
     #[serde(flatten)]

@@ -65,7 +65,7 @@ fn a_run_on_rows_continues() {
     spec.epochs = 2;
     let cancel = AtomicBool::new(false);
     let control = rows::Control { cancel: &cancel, observer: &rows::Silent };
-    let report = rows::learn(&spec, &rows::Start::Resume { run }, &control).unwrap();
+    let report = rows::learn(&spec, &Start::Resume { run }, &control).unwrap();
     assert_eq!((report.summary.status, report.summary.global_steps), (Status::Done, 30));
     assert_eq!((report.summary.examples, report.progressive.rows), (120, 120));
     assert_eq!(report.summary.legs.len(), 2);

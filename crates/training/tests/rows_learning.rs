@@ -7,10 +7,10 @@ use paceline_prepare::synth::{ClicksOptions, ClicksWritten, write_clicks};
 use paceline_runs::{Event, RunFolder, Status};
 use paceline_testing::lateness::LatenessWatch;
 use paceline_training::{
-    TrainError,
+    Start, TrainError,
     rows::{
-        Control, DataSpec, Metrics, Observer, RowsReport, RowsSpec, Silent, Start, Window, learn,
-        load, load_model, predict, resolve,
+        Control, DataSpec, Metrics, Observer, RowsReport, RowsSpec, Silent, Window, learn, load,
+        load_model, predict, resolve,
     },
 };
 use std::{

@@ -6,10 +6,10 @@ use paceline_prepare::synth::{ClicksOptions, write_clicks};
 use paceline_runs::{Ownership, RunFolder, RunsError, Status};
 use paceline_testing::contents;
 use paceline_training::{
-    Point, TrainError,
+    Point, Start, TrainError,
     rows::{
-        Control, DataSpec, Metrics, Observer, Plan, RowsReport, RowsSpec, Silent, Start,
-        checkpoints, learn, load_model, resolve,
+        Control, DataSpec, Metrics, Observer, Plan, RowsReport, RowsSpec, Silent, checkpoints,
+        learn, load_model, resolve,
     },
 };
 use std::{

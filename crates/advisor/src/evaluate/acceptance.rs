@@ -1,6 +1,7 @@
 //! Known figures on the Scout set, to be met to the digit before anything else is believed.
 
 use super::scout::{Half, Prices, RecordedSet};
+use super::summary::mean;
 use crate::error::AdvisorError;
 use crate::measurements::Measurements;
 use std::collections::BTreeMap;
@@ -40,20 +41,13 @@ pub fn acceptance(folder: &Path) -> Result<Vec<Check>, AdvisorError> {
     let multi = RecordedSet::read(folder, Half::MultiNode, Prices::Rounded)?;
     let costs = normalised_costs(&multi);
     let jobs: Vec<&String> = costs.keys().collect();
-    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-    let random =
-        mean(jobs.iter().map(|job| mean(costs[*job].values().copied().collect())).collect());
-    let others =
-        mean(jobs.iter().filter_map(|job| best_for_others(&multi, &costs, job, 0.0)).collect());
-    let crispy = mean(
-        jobs.iter()
-            .filter_map(|job| {
-                let need = MEMORY_NEEDS.iter().find(|(name, _)| name == job).map_or(0.0, |n| n.1);
-                best_for_others(&multi, &costs, job, need)
-                    .or_else(|| best_for_others(&multi, &costs, job, 0.0))
-            })
-            .collect(),
-    );
+    let random = mean(jobs.iter().map(|job| mean(costs[*job].values().copied())));
+    let others = mean(jobs.iter().filter_map(|job| best_for_others(&multi, &costs, job, 0.0)));
+    let crispy = mean(jobs.iter().filter_map(|job| {
+        let need = MEMORY_NEEDS.iter().find(|(name, _)| name == job).map_or(0.0, |n| n.1);
+        best_for_others(&multi, &costs, job, need)
+            .or_else(|| best_for_others(&multi, &costs, job, 0.0))
+    }));
     let single = RecordedSet::read(folder, Half::SingleNode, Prices::OnDemand)?;
     let (fastest, cheapest, complete) = single_node_winners(&single);
     Ok(vec![

@@ -8,6 +8,7 @@
 
 use super::replay::{JobTraces, ReplaySettings, Trace, replay_with};
 use super::scout::RecordedSet;
+use super::summary;
 use crate::error::AdvisorError;
 use crate::measurements::Measurements;
 use crate::methods::Paceline;
@@ -179,10 +180,7 @@ fn restrict(set: &RecordedSet, applications: &[&str]) -> RecordedSet {
 }
 
 fn regrets(job: &JobTraces) -> (String, Figures) {
-    let mean = |of: &dyn Fn(&Trace) -> Option<f64>| {
-        let all: Vec<f64> = job.traces.iter().filter_map(of).collect();
-        all.iter().sum::<f64>() / all.len() as f64
-    };
+    let mean = |of: &dyn Fn(&Trace) -> Option<f64>| summary::mean(job.traces.iter().filter_map(of));
     let after =
         |values: &[f64], runs: usize| values.get(runs.min(values.len()).saturating_sub(1)).copied();
     let [few, many] = AT.map(|runs| mean(&|trace| after(&trace.regret, runs)));
@@ -195,8 +193,7 @@ fn regrets(job: &JobTraces) -> (String, Figures) {
 }
 
 fn mean(regrets: &Regrets) -> Figures {
-    [0, 1, 2]
-        .map(|at| regrets.values().map(|regret| regret[at]).sum::<f64>() / regrets.len() as f64)
+    [0, 1, 2].map(|at| summary::mean(regrets.values().map(|regret| regret[at])))
 }
 
 /// One number to choose by: all three count alike.

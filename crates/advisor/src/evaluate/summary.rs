@@ -1,6 +1,7 @@
 //! The figures of an evaluation.
 
 use super::replay::JobTraces;
+use paceline_stats::describe::{self, quantile_of_sorted};
 use paceline_stats::paired::{cliffs_delta, group_bootstrap, holm, wilcoxon};
 use serde::Serialize;
 
@@ -19,7 +20,6 @@ pub struct Spread {
     pub median: f64,
     /// Nine of ten searches are below.
     pub p90: f64,
-    /// The worst search.
     pub max: f64,
 }
 
@@ -75,7 +75,7 @@ impl Summary {
                 .filter(|value| value.is_finite())
                 .collect()
         };
-        let overall = |value: &dyn Fn(&super::Trace) -> f64| mean(per_job(value).into_iter());
+        let overall = |value: &dyn Fn(&super::Trace) -> f64| mean(per_job(value));
         let longest = jobs.iter().flat_map(|job| &job.traces).map(|trace| trace.regret.len()).max();
         let longest = longest.unwrap_or(0);
         let points: Vec<usize> =
@@ -99,7 +99,9 @@ impl Summary {
                 .filter(|value| value.is_finite())
                 .collect();
             all.sort_by(f64::total_cmp);
-            let at = |share: f64| quantile(&all, share);
+            let at = |share: f64| {
+                if all.is_empty() { f64::NAN } else { quantile_of_sorted(&all, share) }
+            };
             let spread = Spread {
                 mean: overall(&|trace| after(&trace.regret, point)),
                 median: at(0.5),
@@ -116,7 +118,7 @@ impl Summary {
             let had = |trace: &super::Trace| trace.optimum_at.is_some_and(|at| at <= point);
             let shares = per_job(&|trace| f64::from(had(trace)));
             found_jobs.push((point, mean(shares.iter().map(|&share| f64::from(share >= 0.5)))));
-            found.push((point, mean(shares.into_iter())));
+            found.push((point, mean(shares)));
             spent.push((point, overall(&|trace| after(&trace.spent, point))));
         }
         let seeds = jobs.first().map_or(0, |job| job.traces.len());
@@ -190,7 +192,7 @@ impl Summary {
                     .flat_map(|job| &job.traces)
                     .filter_map(|trace| trace.prediction_error)
                     .collect();
-                (!errors.is_empty()).then(|| mean(errors.into_iter()))
+                (!errors.is_empty()).then(|| mean(errors))
             },
             coverage: {
                 let all = jobs.iter().flat_map(|job| &job.traces).map(|trace| trace.covered);
@@ -236,17 +238,7 @@ pub fn compare(all: &[(&str, &[JobTraces])], runs: usize) -> Vec<(String, f64, f
         .collect()
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
-    sum / count
-}
-
-/// Linear between the sorted values.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    if sorted.is_empty() {
-        return f64::NAN;
-    }
-    let at = share * (sorted.len() - 1) as f64;
-    let (low, high) = (at.floor() as usize, at.ceil() as usize);
-    sorted[low] + (sorted[high] - sorted[low]) * at.fract()
+/// What no search has is left out where figures are summed up, and empty on a page.
+pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    describe::mean(values).unwrap_or(f64::NAN)
 }

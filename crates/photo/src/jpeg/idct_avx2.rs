@@ -227,7 +227,7 @@ fn scaled(a: __m256i) -> (__m256i, __m256i) {
 /// The CPU has AVX2; safe to call where that is known at compile time.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn descale<const SHIFT: i32>(a: (__m256i, __m256i)) -> __m256i {
+pub(super) fn descale<const SHIFT: i32>(a: (__m256i, __m256i)) -> __m256i {
     let round = _mm256_set1_epi32(1 << (SHIFT - 1));
     _mm256_packs_epi32(
         _mm256_srai_epi32::<SHIFT>(_mm256_add_epi32(a.0, round)),

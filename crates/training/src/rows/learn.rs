@@ -1,7 +1,7 @@
 //! Carries out a run: folder, threads, checkpoints, summary.
 
 use crate::{
-    Point, TrainError,
+    Point, Start, TrainError,
     checkpoint::Store,
     error::with_causes,
     loss_watch::{Check, LossWatch},
@@ -21,7 +21,6 @@ use paceline_runs::{
     RunFolder, Status, unix_seconds,
 };
 use std::{
-    path::PathBuf,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -41,18 +40,6 @@ pub struct Control<'a> {
     /// Raised to end the run after what has been read, with a checkpoint.
     pub cancel: &'a AtomicBool,
     pub observer: &'a dyn Observer,
-}
-
-/// Where a run begins.
-#[derive(Debug, Clone)]
-pub enum Start {
-    /// A new folder under this one.
-    New {
-        /// Folder of run folders.
-        out: PathBuf,
-    },
-    /// The latest checkpoint of a run.
-    Resume { run: RunFolder },
 }
 
 /// Told what happens, a few times a second at most; every call has a default that does nothing.
@@ -134,13 +121,16 @@ pub fn learn(
     let (_, settings) = spec.rule()?;
     let (mut earlier, mut warnings) = (Earlier::default(), Vec::new());
     let (run, owned, origin, model) = match start {
-        Start::New { out } => {
+        Start::New { .. } | Start::In { .. } => {
             let model = SparseLogistic::new(spec.hashing.bits, &spec.optimizer, settings)?;
             let model = model.with_loss(spec.row_loss());
             if let Some(range) = spec.init_range()? {
                 model.draw(range);
             }
-            let run = RunFolder::create(out, &spec.model, spec.strategy())?;
+            let run = match start {
+                Start::New { out } => RunFolder::create(out, &spec.model, spec.strategy())?,
+                Start::In { run } | Start::Resume { run } => run.clone(),
+            };
             let owned = Ownership::take(&run)?;
             (run, owned, None, model)
         }

@@ -33,7 +33,7 @@ mod tasks;
 
 pub use checkpoint::{Checkpoint, Kept, checkpoints, load, load_model, resolve};
 pub(crate) use earlier::Earlier;
-pub use learn::{Control, Observer, Silent, Start, check_resume, learn};
+pub use learn::{Control, Observer, Silent, check_resume, learn};
 pub use metrics::{Metrics, Totals};
 pub use plan::{Plan, RowsPlan};
 pub use predict::{Predicted, predict};

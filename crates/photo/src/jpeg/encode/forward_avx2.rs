@@ -4,7 +4,7 @@
 
 use super::forward::{Divisors, EVEN, Pair};
 use crate::jpeg::idct::ODD;
-use crate::jpeg::idct_avx2::{add, interleave, pair, transpose};
+use crate::jpeg::idct_avx2::{add, descale, interleave, pair, transpose};
 use std::arch::x86_64::*;
 
 /// See [`super::forward::two`].
@@ -59,18 +59,6 @@ unsafe fn transform(
             );
         }
     }
-}
-
-/// # Safety
-/// The CPU has AVX2; safe to call where that is known at compile time.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn descale<const SHIFT: i32>(a: (__m256i, __m256i)) -> __m256i {
-    let round = _mm256_set1_epi32(1 << (SHIFT - 1));
-    _mm256_packs_epi32(
-        _mm256_srai_epi32::<SHIFT>(_mm256_add_epi32(a.0, round)),
-        _mm256_srai_epi32::<SHIFT>(_mm256_add_epi32(a.1, round)),
-    )
 }
 
 /// One pass over the registers.

@@ -1,5 +1,5 @@
 //! Replays one method on the Scout set and prints its regret: `replay METHOD [multi|single] [SEEDS] [STEPS] [cost|time]
-//! [repeat|medians] [all|PAST JOBS]`.
+//! [repeat|medians] [all|PAST JOBS] [text|json]`.
 
 #![allow(clippy::print_stdout)] // an example prints
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = ReplaySettings {
         seeds: text(2, "10").parse()?,
         steps: text(3, if single { "12" } else { "30" }).parse()?,
-        threads: 2,
+        threads: std::env::var("THREADS").map_or(Ok(2), |number| number.parse())?,
         objective,
         medians: text(5, "repeat") == "medians",
         past_jobs: match text(6, "all").as_str() {
@@ -32,6 +32,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let begin = std::time::Instant::now();
     let traces = replay(&set, methods::find(&text(0, "random"))?, &settings, &|| {})?;
     let summary = Summary::of(&text(0, "random"), &traces);
+    if text(7, "text") == "json" {
+        println!("{}", serde_json::to_string(&summary)?);
+        return Ok(());
+    }
     println!("{:.1} s", begin.elapsed().as_secs_f64());
     println!("prediction error {:?}", summary.prediction_error);
     for (runs, spread) in &summary.regret {
@@ -43,6 +47,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             spread.mean, spread.median, spread.p90, spread.max
         );
     }
+    println!("money to 1.2 and 1.1 {:?}; by money {:?}", summary.money_to, summary.by_money);
+    println!("standard errors {:?}; coverage {:?}", summary.standard_error, summary.coverage);
     println!(
         "steps {:.1} {:.1} {:.1}; failing {:.3}; own stop {:.2} runs {:.3} ({:.2}); total {:?}",
         summary.steps[0],

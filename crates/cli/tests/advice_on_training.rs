@@ -352,3 +352,174 @@ fn a_live_run_is_held_against_its_prediction() {
     assert!(low > 0.0 && measured > 0.0, "{against}");
     fails(at, &["simulate", &small, "--against", "nowhere"], 1, &["nowhere"]);
 }
+
+/// Layers and profiles that Python writes are what the program reads; the script's own torch is a stand-in with the calls that are used.
+const WRITTEN: &str = r#"
+import time, paceline
+paceline.write_profile(
+    "profile.json", "resnet50", {64: [0.2, 0.21], 32: 0.1}, parameters=25e6, value_bytes=2,
+    messages=[(0.5, 15e6), (1.0, 10e6)], input_share=0.1,
+)
+class Values:
+    def numel(self):
+        return 100000000
+class Tensor:
+    is_cuda = False
+    def __init__(self, *shape):
+        self.shape = shape
+    def __getitem__(self, part):
+        return Tensor(part.stop, *self.shape[1:])
+    def float(self):
+        return self
+    def sum(self):
+        return self
+    def backward(self):
+        for layer in (second, first):
+            layer.fire("full_backward_pre")
+            time.sleep(2e-4 * self.shape[0])
+            layer.fire("full_backward", None, None)
+class Handle:
+    def __init__(self, hooks, hook):
+        self.hooks, self.hook = hooks, hook
+        hooks.append(hook)
+    def remove(self):
+        self.hooks.remove(self.hook)
+class Layer:
+    kernel_size = (3, 3)
+    def __init__(self):
+        self.hooks = {}
+    def children(self):
+        return iter(())
+    def parameters(self):
+        return iter([Values()])
+    def fire(self, when, *rest):
+        for hook in self.hooks.get(when, []):
+            hook(self, *rest)
+    def __getattr__(self, name):
+        if not name.startswith("register_"):
+            raise AttributeError(name)
+        when = name[len("register_"):-len("_hook")]
+        return lambda hook: Handle(self.hooks.setdefault(when, []), hook)
+    def __call__(self, given):
+        self.fire("forward_pre", given)
+        time.sleep(1e-4 * given.shape[0])
+        made = Tensor(given.shape[0], 8, 4, 4)
+        self.fire("forward", (given,), made)
+        return made
+first, second = Layer(), Layer()
+class Model:
+    def named_modules(self):
+        return [("", self), ("first", first), ("second", second)]
+    def children(self):
+        return iter((first, second))
+    def zero_grad(self):
+        pass
+    def __call__(self, given):
+        return second(first(given))
+layers = paceline.torch_layers(Model(), Tensor(64, 3, 4, 4), update_seconds=0.01)
+assert [layer["name"] for layer in layers] == ["first", "second"], layers
+assert layers[0]["input"] == [4, 4, 3] and layers[0]["output"] == [4, 4, 8], layers
+assert layers[0]["kernel"] == 3 and layers[0]["parameters"] == 100000000 and layers[0]["update"] == 0.005, layers
+assert all(layer["forward"] >= 1e-5 and layer["backward"] >= 2e-5 for layer in layers), layers
+paceline.write_layers("layers.json", "two", layers)
+for wrong in ({}, {32: 0.0}):
+    try:
+        paceline.write_profile("bad.json", "x", wrong, parameters=1)
+        raise AssertionError("written")
+    except ValueError:
+        pass
+"#;
+
+#[test]
+fn profiles_and_layers_that_python_writes_are_simulated_and_projected() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let Some(python) = paceline_testing::python("json") else { return };
+    let package = paceline_testing::workspace().join("crates/cli/python");
+    let mut command = std::process::Command::new(python);
+    let output =
+        command.current_dir(at).args(["-c", WRITTEN]).env("PYTHONPATH", package).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let base = ["simulate", "--profile", "profile.json", "--workers", "8", "--per-host", "4"];
+    let links = ["--network", "10Gbit", "--latency", "50us"];
+    let found = asked(at, &[&base[..], &links[..]].concat());
+    // Each of eight workers has 64 examples: the slowest takes 0.21 s, and the last message 2*7*(20 MB/8)/1.25 GB/s = 28 ms.
+    assert_eq!(found["batch_size"], 512, "{found}");
+    let rate = |found: &Value| found["outcomes"][3]["updates_per_second"].as_f64().unwrap();
+    assert!((1.0 / rate(&found) - 0.239).abs() < 0.005, "{found}");
+    // A step that was timed says what the network gives, and is then what comes out.
+    let slower = asked(at, &[&base[..], &links[..], &["--measured-step", "8=400ms"]].concat());
+    let share = slower["network_share"].as_f64().unwrap();
+    assert!((0.01..1.0).contains(&share), "{slower}");
+    assert!((rate(&slower) * 0.4 - 1.0).abs() < 0.02, "{slower}");
+    let base =
+        ["advise", "parallel", "--layers", "layers.json", "--workers", "8", "--per-host", "4"];
+    let base = [&base[..], &links[..], &["--local-network", "10GB", "--batch-size", "64"]].concat();
+    let found = asked(at, &base);
+    assert_eq!((&found["network"]["name"], &found["calibration"]), (&"two".into(), &Value::Null));
+    let data = |found: &Value, workers: u64| {
+        let rows = found["projections"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["strategy"] == "data" && row["workers"] == workers);
+        row.unwrap()["epoch_seconds"].as_f64().unwrap() / (60_000.0 / 64.0)
+    };
+    let (within, across) = (2.0 * data(&found, 4), 3.0 * data(&found, 8));
+    let steps = [format!("4={}ms", 1e3 * within), format!("8={}ms", 1e3 * across)];
+    let timed = asked(
+        at,
+        &[&base[..], &["--measured-step", &steps[0], "--measured-step", &steps[1]]].concat(),
+    );
+    assert!((data(&timed, 4) / within - 1.0).abs() < 1e-3, "{}", timed["calibration"]);
+    assert!((data(&timed, 8) / across - 1.0).abs() < 1e-3, "{}", timed["calibration"]);
+    for (wrong, part) in [
+        ("8", "8=120ms"),
+        ("8=400", "the unit is missing"),
+        ("0=1s", "8=120ms"),
+        ("8=1s@none", "8=120ms@512"),
+    ] {
+        fails(at, &["simulate", "--profile", "profile.json", "--measured-step", wrong], 2, &[part]);
+    }
+    std::fs::write(at.join("bad.json"), r#"{"name": "x", "steps": [], "parameters": 1}"#).unwrap();
+    fails(at, &["simulate", "--profile", "bad.json"], 1, &["bad.json", "`steps` is empty"]);
+}
+
+#[test]
+fn a_profilers_trace_becomes_a_profile_of_each_batch_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for (batch, long) in [("32", 1e5), ("64", 2e5)] {
+        let steps: Vec<Value> = (0..12)
+            .map(|step| {
+                let name = format!("ProfilerStep#{step}");
+                serde_json::json!({"ph": "X", "name": name, "ts": long * f64::from(step), "dur": long, "pid": 1, "tid": 1})
+            })
+            .collect();
+        let trace = serde_json::json!({ "traceEvents": steps });
+        std::fs::write(at.join(format!("{batch}.json")), trace.to_string()).unwrap();
+        let (file, run) = (format!("{batch}.json"), format!("runs/of-{batch}"));
+        let words = ["import", &file, "--out", &run, "--parameters", "1000000"];
+        asked(at, &[&words[..], &["--batch-size", batch, "--profile", "profile.json"]].concat());
+    }
+    let profile: Value =
+        serde_json::from_str(&std::fs::read_to_string(at.join("profile.json")).unwrap()).unwrap();
+    let sizes: Vec<&Value> =
+        profile["steps"].as_array().unwrap().iter().map(|steps| &steps["batch_size"]).collect();
+    assert_eq!((sizes, &profile["parameters"]), (vec![&32.into(), &64.into()], &1e6.into()));
+    let found = asked(at, &["simulate", "--profile", "profile.json", "--workers", "1"]);
+    let rate = found["outcomes"][0]["examples_per_second"].as_f64().unwrap();
+    assert!((rate / 320.0 - 1.0).abs() < 1e-6, "{found}");
+    // The runs themselves can be simulated, too.
+    let found = asked(at, &["simulate", "runs/of-32", "--workers", "2", "--no-measure"]);
+    assert_eq!(
+        (&found["batch_size"], found["outcomes"].as_array().unwrap().len()),
+        (&32.into(), 2)
+    );
+    // Of another model: nothing is mixed.
+    let words =
+        ["import", "64.json", "--out", "runs/other", "--parameters", "5", "--batch-size", "8"];
+    fails(
+        at,
+        &[&words[..], &["--profile", "profile.json"]].concat(),
+        1,
+        &["of a model of 1000000"],
+    );
+}

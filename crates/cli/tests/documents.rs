@@ -46,6 +46,7 @@ documents! {
     a_published_table_is_made_as_the_tutorial_shows: "docs/book/src/tutorials/published-table.md",
     figures_for_papers_are_made_as_the_page_shows: "docs/book/src/how-to/papers.md",
     python_records_as_the_page_shows: "docs/book/src/how-to/python.md",
+    profiles_are_simulated_as_the_page_shows: "docs/book/src/experts/simulator.md",
 }
 
 /// Examples, each with a test of its own: its `run.sh`, in a copy of its folder.

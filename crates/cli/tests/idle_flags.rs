@@ -25,7 +25,8 @@ const ALWAYS: &[(&str, &str)] = &[
     ("check", "key listen insecure no-shared-memory ps evaluator join-timeout"),
     ("predict", "out"),
     ("export", "trace"),
-    ("import", "out"),
+    // A profile needs the other two; the first two are kept in the run.
+    ("import", "out batch-size parameters profile"),
     (
         "matmul",
         "block memory workers threads no-verify state fresh save-every record placement node engine",
@@ -48,7 +49,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ("advise batch", "model data runs sizes batch-size lr warm-up gradients memory seed"),
     (
         "advise parallel",
-        "model batch-size examples workers memory local-network local-latency overlap chart",
+        "model batch-size examples workers memory local-network local-latency measured-step overlap chart",
     ),
     ("advise evaluate", "catalog history deadline out set data nodes seeds objective"),
     ("advise job", "data-size growth example delay epochs memory"),
@@ -61,7 +62,7 @@ const ALWAYS: &[(&str, &str)] = &[
     ("cloud fetch", "jobs out"),
     (
         "simulate",
-        "workers against strategy batch-size steps cores threads local-network local-latency no-measure seed chart",
+        "workers against strategy batch-size steps cores threads local-network local-latency seed chart",
     ),
     ("man", "out"),
 ];
@@ -162,7 +163,12 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("advise tell", TIMED_OUT, &["--failed"], "cannot be used with"),
     ("advise scale", "h.csv", &["--budget 5"], "on a prediction"),
     ("advise scale", "h.csv", &["--plan"], "cannot be used with"),
-    ("advise scale", "--plan", &["--usd-per-hour 1", "--deadline 5s"], "cannot be used with"),
+    (
+        "advise scale",
+        "--plan",
+        &["--usd-per-hour 1", "--deadline 5s", "--per-host 2"],
+        "cannot be used with",
+    ),
     (
         "advise parallel",
         "--model lenet --layers l.json",
@@ -175,7 +181,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     (
         "advise parallel",
         "--model lenet --check check.json",
-        &["--network 1Gbit", "--latency 5us"],
+        &["--network 1Gbit", "--latency 5us", "--network-share 0.5"],
         "cannot be used with",
     ),
     ("advise parallel", "--model lenet --latency 5us", &["--check check.json"], "cannot be used"),
@@ -248,10 +254,19 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     (
         "simulate",
         "runs/dense --one-machine",
-        &["--network 1Gbit", "--latency 5us", "--check check.json", "--per-host 2"],
+        &[
+            "--network 1Gbit",
+            "--network-share 0.5",
+            "--latency 5us",
+            "--check check.json",
+            "--measured-step 2=5ms",
+            "--per-host 2",
+        ],
         "cannot be used with",
     ),
     ("simulate", "runs/dense --per-host 2", &["--one-machine"], "cannot be used with"),
+    ("simulate", "runs/dense", &["--profile p.json"], "cannot be used with"),
+    ("simulate", "--profile p.json", &["--no-measure"], "cannot be used with"),
 ];
 
 const SPARK: &[&str] = &[

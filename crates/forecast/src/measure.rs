@@ -7,6 +7,7 @@ mod links;
 pub mod local_sums;
 mod measured;
 mod memory;
+mod profile;
 mod run_folders;
 pub mod stepping;
 
@@ -15,6 +16,7 @@ pub use gradient_norms::{GradientSample, gradient_norms};
 pub use layer_times::LayerTimes;
 pub use links::{ASSUMED_NETWORK, LinkOrigin, LinkSettings, Links};
 pub use measured::Measured;
+pub use profile::{ProfiledMessage, ProfiledSteps, StepProfile};
 pub use run_folders::{are_runs, batches_of_runs, run_folders, scaling_runs, step_timings};
 
 /// Seconds of waking another process and being woken, about, where it is not measured.

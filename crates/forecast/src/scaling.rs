@@ -3,6 +3,9 @@
 //! `T(s, m) = a + b s/m + c ln m + d m` with non-negative coefficients, as in Ernest (Venkataraman et al., NSDI
 //! 2016): fixed work, parallel work on the share `s` of the input, tree aggregation, overhead per machine.
 //!
+//! Where several workers share a host, one more term: what it costs to leave one host, where messages no longer stay in its
+//! memory. It is fitted where runs are on both sides of that border; where they are not, the other side is another law.
+//!
 //! Intervals are profile likelihood intervals: a time is inside if some curve with non-negative
 //! coefficients passes through it and explains the runs almost as well as the best curve does. Where the
 //! runs cannot tell the rising terms apart (three runs, four terms), all of them are inside, which a
@@ -83,6 +86,10 @@ pub struct Scaling {
     pub aggregation: f64,
     /// Seconds for each machine.
     pub per_machine: f64,
+    /// Seconds more once the workers are on several hosts.
+    pub across: f64,
+    /// Workers of a host, where that border was fitted; what is counted are then workers, not machines.
+    pub per_host: Option<f64>,
     /// Standard deviation of the relative error on the runs it was fitted to.
     pub spread: f64,
 }
@@ -90,6 +97,13 @@ pub struct Scaling {
 /// What multiplies each coefficient.
 fn terms(fraction: f64, machines: f64) -> Vec<f64> {
     vec![1.0, fraction / machines, machines.ln(), machines]
+}
+
+/// The same with the border between one host and several, where there is one.
+fn terms_across(fraction: f64, machines: f64, per_host: Option<f64>) -> Vec<f64> {
+    let mut terms = terms(fraction, machines);
+    terms.extend(per_host.map(|room| f64::from(machines > room)));
+    terms
 }
 
 impl Scaling {
@@ -101,8 +115,9 @@ impl Scaling {
     /// Seconds on so many machines for this share of the input.
     #[must_use]
     pub fn predict(&self, fraction: f64, machines: f64) -> f64 {
-        let x = [self.fixed, self.parallel, self.aggregation, self.per_machine];
-        dot(&terms(fraction, machines), &x)
+        let x = [self.fixed, self.parallel, self.aggregation, self.per_machine, self.across];
+        let terms = terms_across(fraction, machines, self.per_host);
+        dot(&terms, &x[..terms.len()])
     }
 }
 
@@ -121,6 +136,8 @@ pub struct ScalingEstimate {
     pub run_high: f64,
     /// Whether it lies outside the numbers of machines, or above the share of the input, that were run.
     pub extrapolated: bool,
+    /// Whether it is on several hosts where all runs were on one, or the other way round.
+    pub beyond_border: bool,
 }
 
 /// A fitted curve together with the runs it comes from.
@@ -143,6 +160,8 @@ pub struct ScalingFit {
     /// Fewest and most machines that were run.
     machines: (f64, f64),
     largest_fraction: f64,
+    /// Workers of a host, where several share one.
+    per_host: Option<f64>,
 }
 
 /// Relative noise expected before any run has told, and how many runs that belief is worth. One run's worth:
@@ -159,6 +178,8 @@ const RUN_NOISE: (f64, f64) = (0.065, 2.0);
 const PER_DOUBLING: f64 = 0.05;
 /// The same where a single run is to be inside nine times in ten; recorded clusters leave the law more often than their mean does.
 const RUN_PER_DOUBLING: f64 = 0.10;
+/// The same for leaving one host where no run did: two of these are twice the time.
+const BORDER: f64 = 0.35;
 /// Where runs cannot tell the two rising terms apart, each gets a share: a pull towards zero this strong,
 /// in relative errors. Far below any noise.
 const TIE: f64 = 2e-4;
@@ -171,6 +192,11 @@ const ROUNDS: usize = 4;
 impl ScalingFit {
     /// Fits the curve; at least three different sizes are needed to say anything of its shape.
     pub fn new(runs: &[ScalingRun]) -> Result<Self, ForecastError> {
+        Self::on_hosts(runs, None)
+    }
+
+    /// The same for workers of which so many share a host.
+    pub fn on_hosts(runs: &[ScalingRun], per_host: Option<u32>) -> Result<Self, ForecastError> {
         let mut sizes: Vec<(u64, u64)> =
             runs.iter().map(|run| (run.fraction.to_bits(), run.machines.to_bits())).collect();
         sizes.sort_unstable();
@@ -181,11 +207,15 @@ impl ScalingFit {
         if let Some(bad) = runs.iter().find(|run| !(run.seconds.is_finite() && run.seconds > 0.0)) {
             return Err(ForecastError::ImpossibleTime { seconds: bad.seconds });
         }
-        Ok(Self::of(runs))
+        Ok(Self::of(runs, per_host.map(f64::from).filter(|room| *room > 1.0)))
     }
 
-    fn of(runs: &[ScalingRun]) -> Self {
-        let all: Vec<Vec<f64>> = runs.iter().map(|run| terms(run.fraction, run.machines)).collect();
+    fn of(runs: &[ScalingRun], per_host: Option<f64>) -> Self {
+        let crossing = |run: &&ScalingRun| per_host.is_some_and(|room| run.machines > room);
+        let across = runs.iter().filter(crossing).count();
+        let fitted = per_host.filter(|_| (1..runs.len()).contains(&across));
+        let terms = |run: &ScalingRun| terms_across(run.fraction, run.machines, fitted);
+        let all: Vec<Vec<f64>> = runs.iter().map(terms).collect();
         let mut scale: Vec<f64> = runs.iter().map(|run| run.seconds).collect();
         let (mut rows, mut times, mut x) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -216,6 +246,8 @@ impl ScalingFit {
                 parallel: x[1],
                 aggregation: x[2],
                 per_machine: x[3],
+                across: x.get(4).copied().unwrap_or(0.0),
+                per_host: fitted,
                 spread: (least / freedom.max(1.0)).sqrt(),
             },
             rows,
@@ -229,6 +261,7 @@ impl ScalingFit {
                 (low.min(count), f64::max(high, count))
             }),
             largest_fraction: runs.iter().map(|run| run.fraction).fold(0.0, f64::max),
+            per_host,
         }
     }
 
@@ -244,24 +277,36 @@ impl ScalingFit {
         self.machines
     }
 
+    /// Whether so many are on several hosts where all runs were on one, or the other way round.
+    #[must_use]
+    pub fn is_beyond_border(&self, machines: f64) -> bool {
+        let crosses = |count: f64, room: f64| count > room;
+        self.curve.per_host.is_none()
+            && self
+                .per_host
+                .is_some_and(|room| crosses(machines, room) != crosses(self.machines.1, room))
+    }
+
     /// The time on so many machines for this share of the input, with its interval.
     #[must_use]
     pub fn estimate(&self, fraction: f64, machines: f64) -> ScalingEstimate {
         let seconds = self.curve.predict(fraction, machines);
-        let row = terms(fraction, machines);
+        let row = terms_across(fraction, machines, self.curve.per_host);
         let (low, high) = (self.end(&row, seconds, -1.0), self.end(&row, seconds, 1.0));
         let outside = [
             machines / self.machines.1,
             self.machines.0 / machines,
             fraction / self.largest_fraction,
         ];
+        let beyond_border = self.is_beyond_border(machines);
+        let border = if beyond_border { BORDER } else { 0.0 };
         let doublings: f64 = outside.iter().map(|ratio| ratio.max(1.0).log2()).sum();
         // Both doubts together: of the coefficients, and of the law outside of what was run.
-        let law = self.quantile.min(MOST_DEVIATIONS) * PER_DOUBLING * doublings;
+        let law = self.quantile.min(MOST_DEVIATIONS) * (PER_DOUBLING * doublings + border);
         let wider = |end: f64| (end / seconds).ln().hypot(law);
         // A further run: the doubt of the coefficients at its own level, more of the law's, and its noise.
         let own = self.run_quantile / self.quantile;
-        let law = self.run_quantile.min(MOST_DEVIATIONS) * RUN_PER_DOUBLING * doublings;
+        let law = self.run_quantile.min(MOST_DEVIATIONS) * (RUN_PER_DOUBLING * doublings + border);
         let run = |end: f64| {
             let doubt = (own * (end / seconds).ln()).hypot(law);
             doubt.hypot(self.run_quantile * self.run_noise)
@@ -272,7 +317,8 @@ impl ScalingFit {
             high: seconds * wider(high).exp(),
             run_low: seconds * (-run(low)).exp(),
             run_high: seconds * run(high).exp(),
-            extrapolated: doublings > 0.0,
+            extrapolated: doublings > 0.0 || beyond_border,
+            beyond_border,
         }
     }
 
@@ -319,12 +365,13 @@ fn squares(rows: &[Vec<f64>], times: &[f64], x: &[f64]) -> f64 {
     rows.iter().zip(times).map(|(row, time)| (dot(row, x) - time).powi(2)).sum()
 }
 
-/// The best coefficients; the two rising terms share where the runs do not decide.
+/// The best coefficients; the rising terms share where the runs do not decide.
 fn tied(rows: &[Vec<f64>], times: &[f64]) -> Vec<f64> {
     let (mut rows, mut times) = (rows.to_vec(), times.to_vec());
-    for at in [2, 3] {
+    let width = rows.first().map_or(4, Vec::len);
+    for at in 2..width {
         let largest = rows.iter().map(|row| row[at]).fold(0.0, f64::max);
-        let mut row = vec![0.0; 4];
+        let mut row = vec![0.0; width];
         row[at] = TIE * largest;
         rows.push(row);
         times.push(0.0);

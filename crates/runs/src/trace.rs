@@ -7,5 +7,5 @@
 mod read;
 mod write;
 
-pub use read::{ImportedTrace, TraceError, import};
+pub use read::{ImportedTrace, TraceError, TracedJob, import};
 pub use write::export;

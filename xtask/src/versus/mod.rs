@@ -5,6 +5,7 @@
 //! Peers run with the settings that work best for them (`xtask/peers`).
 
 mod advisor;
+mod advisor_peers;
 mod allocators;
 pub mod before;
 pub mod benchmarks;
@@ -91,6 +92,7 @@ const ALL: &[Area] = &[
     ("advisor/single-time", advisor::single_time),
     ("advisor/nested", advisor::nested),
     ("advisor/speed", advisor::speed),
+    ("advisor/peers", advisor_peers::run),
     ("predictions/softmax", predictions::softmax),
     ("predictions/lenet", predictions::lenet),
     ("predictions/lenet-512", predictions::lenet_large),

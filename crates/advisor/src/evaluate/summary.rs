@@ -44,6 +44,9 @@ pub struct Summary {
     /// Mean runs until within 20 %, within 10 % and optimal; a search that never was counts as one
     /// more than it made.
     pub steps: [f64; 3],
+    /// Dollars spent until within 20 % and within 10 %, in units of the optimum, and standard errors over seeds; a search that never
+    /// was counts with all it spent.
+    pub money_to: [[f64; 2]; 2],
     /// Dollars spent after so many runs, failed ones included, in units of the optimum.
     pub spent: Vec<(usize, f64)>,
     /// Mean regret after so many units of the optimum's dollars were spent, and its standard error over seeds.
@@ -153,6 +156,13 @@ impl Summary {
                 first.unwrap_or(trace.regret.len()) as f64 + 1.0
             })
         };
+        let money_to = [1.2, 1.1].map(|limit| {
+            let value = |trace: &super::Trace| {
+                let first = trace.regret.iter().position(|&regret| regret <= limit + 1e-9);
+                after(&trace.spent, first.map_or(trace.spent.len(), |at| at + 1))
+            };
+            [overall(&value), error(&value)]
+        });
         let steps_to_optimum = overall(&|trace| {
             trace.optimum_at.map_or(trace.regret.len() as f64 + 1.0, |at| at as f64)
         });
@@ -181,6 +191,7 @@ impl Summary {
             found,
             found_jobs,
             steps: [steps_to(1.2), steps_to(1.1), steps_to_optimum],
+            money_to,
             spent,
             by_money,
             standard_error,

@@ -13,6 +13,7 @@ one warning, and nothing is recorded from there on. The format is described in d
 
 from ._callbacks import keras_callback, lightning_callback, trainer_callback
 from ._loader import Batch, Loader, TFRecordReader
+from ._profile import torch_layers, write_layers, write_profile
 from ._read import RunRecord, read
 from ._run import Run
 
@@ -25,6 +26,9 @@ __all__ = [
     "keras_callback",
     "lightning_callback",
     "read",
+    "torch_layers",
     "trainer_callback",
+    "write_layers",
+    "write_profile",
 ]
 __version__ = "0.1.0"

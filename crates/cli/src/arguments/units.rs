@@ -71,6 +71,12 @@ pub fn rate(text: &str) -> Result<f64, String> {
     if found > 0.0 { Ok(found) } else { Err(format!("`{text}`: a link must carry something")) }
 }
 
+/// A share above 0, 1 being all.
+pub fn share(text: &str) -> Result<f64, String> {
+    let found = text.trim().parse().ok().filter(|share: &f64| *share > 0.0 && *share <= 1.0);
+    found.ok_or_else(|| format!("`{text}` is not a share above 0 and up to 1, such as 0.7"))
+}
+
 /// Bytes: `16GiB`, `500MB`; the unit is required.
 pub fn bytes(text: &str) -> Result<f64, String> {
     quantity(text, byte_scale, ["B", "MB", "MiB", "GiB"], "a size such as 16GiB or 500MB")

@@ -1,10 +1,15 @@
 //! `paceline import`: a profiler's traces as a run that can be reported, served and compared.
 
 use crate::{
+    arguments::paths::local_path,
     terminal::Terminal,
-    terminal::failure::{Exit, FailureExt},
+    terminal::failure::{Exit, FailureExt, forecast::explain},
 };
-use paceline_runs::{RunView, trace};
+use paceline_forecast::measure::StepProfile;
+use paceline_runs::{
+    RunView,
+    trace::{self, TracedJob},
+};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -20,11 +25,21 @@ pub struct Args {
     /// Run folder to make
     #[arg(long, value_name = "RUN")]
     out: PathBuf,
+    /// Examples of each rank's step, which a trace does not say: `simulate` and `advise` need them
+    #[arg(long, value_name = "EXAMPLES", value_parser = clap::value_parser!(u64).range(1..))]
+    batch_size: Option<u64>,
+    /// Trained values of the model: so many travel between workers
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    parameters: Option<u64>,
+    /// Keep the step times in a file for `paceline simulate --profile`, beside those of other batch sizes that it has
+    #[arg(long, value_name = "FILE", requires_all = ["batch_size", "parameters"], value_parser = local_path())]
+    profile: Option<PathBuf>,
 }
 
 /// Reads the traces and says what they show.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let imported = trace::import(&args.traces, &args.out).hint(
+    let job = TracedJob { batch_size: args.batch_size, parameters: args.parameters };
+    let imported = trace::import(&args.traces, &args.out, &job).hint(
         "export_chrome_trace of torch.profiler writes such files; call prof.step() after every training step",
     )?;
     let view = RunView::read(&imported.run)?;
@@ -42,6 +57,10 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             "a verdict on {} steps is a guess: profile {FEW_STEPS} or more, without the first few",
             imported.steps
         ));
+    }
+    if let Some(path) = &args.profile {
+        StepProfile::add_run(path, &imported.run).map_err(explain)?;
+        terminal.note(format!("step times in `{}`", path.display()));
     }
     terminal.json(&json!({
         "run": imported.run,

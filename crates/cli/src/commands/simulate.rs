@@ -9,6 +9,7 @@ use crate::terminal::failure::{Exit, FailureExt, forecast::explain, usage};
 use crate::terminal::{Table, Terminal, Unit, show_seconds};
 use paceline_data::store::{Staging, staging::without_weights};
 use paceline_forecast::Expectation;
+use paceline_forecast::measure::StepProfile;
 use paceline_forecast::simulate::{
     ClusterForecast, ClusterQuestion, SimulationOutcome, knee,
     strategies::{self, SimulatedStrategy},
@@ -16,18 +17,22 @@ use paceline_forecast::simulate::{
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::{PhaseTimes, RunFolder, write_atomically};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `paceline simulate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  paceline simulate runs/lenet --workers 64 --network 10Gbit --latency 50us --strategy multi-worker\n  paceline simulate runs/softmax --workers 1000 --ps 4 --strategy ps-async --chart knee.svg\n  paceline simulate runs/softmax --workers 4 --strategy ps-async --one-machine\n  paceline simulate runs/one-worker --strategy multi-worker --one-machine --against runs/three-workers"
+    after_help = "Examples:\n  paceline simulate runs/lenet --workers 64 --network 10Gbit --latency 50us --strategy multi-worker\n  paceline simulate runs/softmax --workers 1000 --ps 4 --strategy ps-async --chart knee.svg\n  paceline simulate runs/softmax --workers 4 --strategy ps-async --one-machine\n  paceline simulate runs/one-worker --strategy multi-worker --one-machine --against runs/three-workers\n  paceline simulate --profile resnet50.json --workers 32 --per-host 4 --network 25Gbit --measured-step 8=310ms@512"
 )]
 pub struct Args {
     #[command(flatten)]
     typed: Typed,
     /// A run folder: its step times, message sizes and slow workers are the ground of the simulation
-    run: PathBuf,
+    #[arg(required_unless_present = "profile")]
+    run: Option<PathBuf>,
+    /// Step times, parameters and messages of one worker, instead of a run; the book's page on the simulator describes the file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "no_measure"], value_parser = local_path())]
+    profile: Option<PathBuf>,
     /// Workers, the most to consider; smaller numbers are shown, too [default: 16, or those of --against]
     #[arg(long)]
     workers: Option<usize>,
@@ -50,7 +55,7 @@ pub struct Args {
     #[arg(long)]
     steps: Option<u64>,
     /// All tasks on one machine such as the one measured
-    #[arg(long, conflicts_with_all = ["network", "latency", "check"])]
+    #[arg(long, conflicts_with_all = ["network", "latency", "network_share", "check", "measured_steps"])]
     one_machine: bool,
     /// Tasks on each host
     #[arg(long, default_value_t = 1, conflicts_with = "one_machine")]
@@ -105,24 +110,40 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if workers == 0 || workers > 1_000_000 || args.per_host == 0 {
         return Err(usage("--workers and --per-host are out of range", "use 1 to 1000000 workers"));
     }
-    let mut staging = Staging::default();
-    let run = staging.input(&args.run, &without_weights)?;
-    let folder = RunFolder::open(&run).hint("`paceline runs` lists run folders")?;
     let question = question(args, workers);
-    args.typed.check(&question.strategy(&folder).map_err(explain)?, RULES)?;
+    let mut staging = Staging::default();
+    let ground = Ground::read(args, &mut staging)?;
+    let strategy = match &ground {
+        Ground::Run(folder) => question.strategy(folder),
+        Ground::Profile(_) => question.strategy_of_profile(),
+    };
+    args.typed.check(&strategy.map_err(explain)?, RULES)?;
     // Timing a large model's steps takes a while.
-    let (what, unit) =
-        ("timing its model here, then simulating", Unit::Items("numbers of workers"));
+    let what = match &ground {
+        Ground::Run(_) => "timing its model here, then simulating",
+        Ground::Profile(_) => "simulating",
+    };
+    let unit = Unit::Items("numbers of workers");
     let stages = terminal.stages();
-    let found = question.answer(&folder, &|done, total| {
+    let watch = |done: usize, total: usize| {
         stages.set(what, done as u64, Some(total as u64), unit);
-    });
+    };
+    let found = match &ground {
+        Ground::Run(folder) => question.answer(folder, &watch),
+        Ground::Profile(profile) => question.answer_profile(profile, &watch),
+    };
     drop(stages);
     let mut found = found.map_err(explain)?;
     found.doubts.extend(found.network_origin.as_ref().and_then(links::assumed));
     print_table(terminal, found.strategy, &found.outcomes)?;
     print_knee(terminal, found.strategy, &found.outcomes)?;
     print_waiting(terminal, &found.outcomes)?;
+    if let Some(share) = found.network_share {
+        terminal.data(format!(
+            "by the timed steps the network gives {:.0} % of its rate",
+            100.0 * share
+        ))?;
+    }
     for doubt in &found.doubts {
         terminal.data(format!("extrapolates: {doubt}"))?;
     }
@@ -139,6 +160,25 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// What a simulation rests on.
+enum Ground {
+    Run(RunFolder),
+    Profile(StepProfile),
+}
+
+impl Ground {
+    fn read(args: &Args, staging: &mut Staging) -> anyhow::Result<Self> {
+        let Some(run) = &args.run else {
+            let path = args.profile.as_deref().unwrap_or(Path::new(""));
+            let profile = StepProfile::read(path).map_err(explain);
+            return Ok(Self::Profile(profile?));
+        };
+        let run = staging.input(run, &without_weights)?;
+        let folder = RunFolder::open(&run).hint("`paceline runs` lists run folders")?;
+        Ok(Self::Run(folder))
+    }
+}
+
 fn question(args: &Args, workers: usize) -> ClusterQuestion {
     ClusterQuestion {
         workers,
@@ -151,6 +191,7 @@ fn question(args: &Args, workers: usize) -> ClusterQuestion {
         cores: args.cores,
         threads: args.threads,
         links: args.links.settings(),
+        measured_steps: args.links.measured_steps.clone(),
         measure: !args.no_measure,
         seed: args.seed,
     }
@@ -167,6 +208,7 @@ fn document(found: &ClusterForecast, workers: usize) -> Value {
         "measured": { "workers": measured.workers, "servers": measured.servers,
                       "examples_per_second": measured.examples_per_second,
                       "calibrated": found.calibrated },
+        "network_share": found.network_share,
         "outcomes": outcomes,
         "knee": knee(outcomes).map(|found| found.workers),
         // Seconds of each task of the largest cluster, the first thousand.

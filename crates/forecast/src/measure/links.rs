@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct LinkSettings {
     /// Bytes per second between hosts.
     pub bandwidth: Option<f64>,
+    /// Share of that rate which messages get, above 0 and up to 1; a report's rate is what they got.
+    pub share: Option<f64>,
     /// Seconds of the smallest message between hosts.
     pub latency: Option<f64>,
     /// Bytes per second between tasks of one host.
@@ -55,7 +57,8 @@ impl LinkSettings {
             None => {
                 let link = Link {
                     latency: self.latency.unwrap_or(ASSUMED_NETWORK.latency),
-                    bandwidth: self.bandwidth.unwrap_or(ASSUMED_NETWORK.bandwidth),
+                    bandwidth: self.bandwidth.unwrap_or(ASSUMED_NETWORK.bandwidth)
+                        * self.share.unwrap_or(1.0),
                 };
                 let (bandwidth, latency) = (self.bandwidth.is_some(), self.latency.is_some());
                 (link, None, LinkOrigin::Settings { bandwidth, latency })
@@ -153,5 +156,7 @@ mod tests {
         let links = settings.decide(LOCAL).unwrap();
         assert_eq!(links.network, Link { bandwidth: 5e9, ..ASSUMED_NETWORK });
         assert_eq!(links.origin, LinkOrigin::Settings { bandwidth: true, latency: false });
+        let settings = LinkSettings { share: Some(0.5), ..settings };
+        assert_eq!(settings.decide(LOCAL).unwrap().network.bandwidth, 2.5e9);
     }
 }

@@ -1,5 +1,7 @@
 //! A run folder as the ground of a simulation.
 
+mod of_profile;
+
 use super::LOCAL_LATENCY;
 use super::stepping::{self, Stepper};
 use crate::error::ForecastError;
@@ -94,6 +96,8 @@ pub struct Measured {
     covered: u64,
     events: usize,
     measured_here: bool,
+    /// Whether the time of a server's update was said.
+    timed_update: bool,
     /// What the run does not say and had to do without.
     missing: Vec<&'static str>,
 }
@@ -236,6 +240,7 @@ impl Measured {
             covered,
             events,
             measured_here,
+            timed_update: false,
             workload,
         })
     }
@@ -352,6 +357,8 @@ impl Measured {
         if !(0.5..=2.0).contains(&(share / self.workload.examples)) {
             let how = if self.measured_here {
                 "scaled by timings of the model here"
+            } else if self.workload.sizes.len() > 1 {
+                "scaled by the sizes that were profiled"
             } else {
                 "scaled in proportion"
             };
@@ -367,13 +374,14 @@ impl Measured {
                 self.cores
             ));
         }
-        if cluster.cores != self.cores {
+        // A profile of no strategy says nothing of neighbours on its host.
+        if cluster.cores != self.cores && !self.strategy.is_empty() {
             doubts.push(format!(
                 "hosts of {} cores, measured was one of {}",
                 cluster.cores, self.cores
             ));
         }
-        if entry.name != self.strategy && entry.servers {
+        if entry.name != self.strategy && entry.servers && !self.timed_update {
             doubts.push("the time of an update is estimated from the memory's speed".to_owned());
         }
         doubts

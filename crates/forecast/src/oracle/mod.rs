@@ -9,10 +9,15 @@
 //! Trust the ranking more than the seconds: no input reading, no congestion, overlap of exchange and
 //! backward pass only where it is asked for.
 
+mod calibration;
+mod machines;
 mod network;
 pub mod parallel;
 mod question;
 
+pub(crate) use calibration::crossing;
+pub use calibration::{Calibration, MeasuredStep};
+pub use machines::{Machines, Route};
 pub use network::{Layer, Network};
 pub use question::{LayerSource, ParallelForecast, ParallelQuestion};
 
@@ -35,77 +40,11 @@ impl Link {
     pub fn message(&self, bytes: f64) -> f64 {
         self.latency + bytes / self.bandwidth
     }
-}
 
-/// The machines a network would train on.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Machines {
-    /// Tasks on each host when all are used; the first tasks fill the first host.
-    pub tasks_per_host: Vec<usize>,
-    /// Cores of each host: inside one, messages are work for them.
-    pub cores: f64,
-    /// How much longer a task's compute takes when so many tasks share a host, against one alone:
-    /// `(tasks, factor)`, measured, by rising number of tasks. Beyond the last the factor grows in
-    /// proportion: the cores are spent.
-    pub sharing: Vec<(usize, f64)>,
-    /// Memory a host has for its tasks, in bytes.
-    pub memory: f64,
-    /// Between hosts.
-    pub network: Link,
-    /// Between tasks of one host.
-    pub local: Link,
-}
-
-impl Machines {
-    /// `tasks` hosts with one task each.
+    /// What each of so many messages gets that are on it at the same time.
     #[must_use]
-    pub fn one_each(tasks: usize, memory: f64, network: Link) -> Self {
-        let (tasks_per_host, sharing) = (vec![1; tasks], vec![(1, 1.0)]);
-        Self { tasks_per_host, cores: 1.0, sharing, memory, network, local: network }
-    }
-
-    /// Tasks there is room for.
-    #[must_use]
-    pub fn tasks(&self) -> usize {
-        self.tasks_per_host.iter().sum()
-    }
-
-    /// The fullest host when the first `workers` tasks are used, and the link between neighbours: the
-    /// slowest one decides a collective.
-    fn used(&self, workers: usize) -> (usize, Link) {
-        let (mut left, mut fullest, mut hosts) = (workers, 0, 0);
-        for &tasks in &self.tasks_per_host {
-            if left == 0 {
-                break;
-            }
-            let here = tasks.min(left);
-            left -= here;
-            fullest = here.max(fullest);
-            hosts += 1;
-        }
-        // More workers than places: they crowd on every host alike.
-        if left > 0 {
-            fullest = fullest.max(workers.div_ceil(self.tasks_per_host.len().max(1)));
-        }
-        // Tasks beyond the cores take turns at moving bytes.
-        let turns = (fullest as f64 / self.cores).max(1.0);
-        let Link { latency, bandwidth } = self.local;
-        let local = Link { latency: latency * turns, bandwidth: bandwidth / turns };
-        (fullest, if hosts > 1 { self.network } else { local })
-    }
-
-    /// Factor on compute times when `tasks` share a host.
-    fn slowdown(&self, tasks: usize) -> f64 {
-        let mut known = (1, 1.0);
-        for &(count, factor) in &self.sharing {
-            if count >= tasks {
-                // Between two measured numbers of tasks, along the line.
-                let along = (tasks - known.0) as f64 / (count - known.0).max(1) as f64;
-                return known.1 + (factor - known.1) * if count == known.0 { 1.0 } else { along };
-            }
-            known = (count, factor);
-        }
-        known.1 * tasks as f64 / known.0 as f64
+    pub fn shared(&self, messages: f64) -> Self {
+        Self { bandwidth: self.bandwidth / messages.max(1.0), ..*self }
     }
 }
 
@@ -154,8 +93,9 @@ pub struct Situation<'a> {
     pub workers: usize,
     /// Factor on all compute times, from tasks that share a host.
     pub slowdown: f64,
-    /// The link between neighbours.
-    pub link: Link,
+    /// The way around all workers in one ring.
+    pub ring: Route,
+    pub machines: &'a Machines,
 }
 
 impl Situation<'_> {
@@ -168,7 +108,7 @@ impl Situation<'_> {
     /// Seconds of one ring all-reduce of `bytes` among `ranks`.
     #[must_use]
     pub fn all_reduce(&self, ranks: f64, bytes: f64) -> f64 {
-        2.0 * (ranks - 1.0) * self.link.message(bytes / ranks)
+        2.0 * (ranks - 1.0) * self.ring.message(bytes / ranks)
     }
 }
 
@@ -181,9 +121,9 @@ pub fn project(
     job: Job,
     workers: usize,
 ) -> Projection {
-    let (fullest, link) = machines.used(workers);
-    let slowdown = machines.slowdown(fullest);
-    let situation = Situation { network, job, workers, slowdown, link };
+    let fullest = machines.fullest(workers);
+    let (slowdown, ring) = (machines.slowdown(fullest), machines.ring(workers));
+    let situation = Situation { network, job, workers, slowdown, ring, machines };
     let mut found = (strategy.project)(&situation);
     let needed = found.memory * fullest as f64;
     if found.infeasible.is_none() && needed > machines.memory {

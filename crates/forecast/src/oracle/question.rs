@@ -1,6 +1,6 @@
 //! The question as people ask it: a network and a cluster in, projections and their ranking out.
 
-use super::{Answer, Job, Machines, Network, rank};
+use super::{Answer, Calibration, Job, Machines, MeasuredStep, Network, check, rank};
 use crate::doublings;
 use crate::error::ForecastError;
 use crate::measure::stepping::Subject;
@@ -25,6 +25,8 @@ pub struct ParallelQuestion {
     /// Share of the backward pass during which gradients already travel.
     pub overlap: f64,
     pub layers: LayerSource,
+    /// Steps of data parallel training on such machines that were timed.
+    pub measured_steps: Vec<MeasuredStep>,
 }
 
 /// Where the times of layers come from.
@@ -52,6 +54,8 @@ pub struct ParallelForecast {
     /// Numbers of workers that were projected.
     pub counts: Vec<usize>,
     pub answer: Answer,
+    /// What the measured steps say, if there were any; network and machines are then as they turned out.
+    pub calibration: Option<Calibration>,
     /// Where the link between hosts comes from.
     pub origin: LinkOrigin,
 }
@@ -80,9 +84,16 @@ impl ParallelQuestion {
             overlap: self.overlap,
         };
         let counts = doublings(most);
-        let answer = rank(&times.network, &machines, job, &counts)?;
-        let (network, origin) = (times.network, links.origin);
-        Ok(ParallelForecast { network, machines, job, counts, answer, origin })
+        let (mut network, mut machines, mut calibration) = (times.network, machines, None);
+        if !self.measured_steps.is_empty() {
+            check(&network, &machines, job, &counts)?;
+            let found = Calibration::fit(&network, &machines, job, &self.measured_steps)?;
+            (network, machines) = (found.network(&network), found.machines(&machines));
+            calibration = Some(found);
+        }
+        let answer = rank(&network, &machines, job, &counts)?;
+        let origin = links.origin;
+        Ok(ParallelForecast { network, machines, job, counts, answer, calibration, origin })
     }
 
     fn layer_times(&self, fullest: usize) -> Result<LayerTimes, ForecastError> {

@@ -125,6 +125,42 @@ fn tasks_that_share_a_host_share_its_cores() {
     assert!(project(data, &network(), &two_hosts, JOB, 2).communication > 1e-3);
 }
 
+/// Two hosts of four: groups of four gather inside a host, and their four sums share its card.
+#[test]
+fn workers_of_a_host_share_its_card() {
+    let local = Link { latency: 1e-5, bandwidth: 1e8 };
+    let machines = Machines {
+        cores: 64.0,
+        tasks_per_host: vec![4, 4],
+        sharing: vec![(64, 1.0)],
+        memory: 1e12,
+        network: LINK,
+        local,
+    };
+    let project = |name: &str, workers| {
+        let strategy = parallel::ALL.iter().find(|entry| entry.name == name).unwrap();
+        project(strategy, &network(), &machines, JOB, workers)
+    };
+    // One ring: each card carries one message at a time.
+    close(project("data", 8).communication, 10.0 * 14.0 * (1e-4 + 1442.0 * 4.0 / 8.0 / 1e6));
+    close(project("data", 4).communication, 10.0 * 6.0 * (1e-5 + 1442.0 * 4.0 / 4.0 / 1e8));
+    // Two groups of four or four of two, whichever is faster: values of a gather are 100·128/8, of a sum 1442/8.
+    let with = |inner: f64, gather: f64, rings: f64| {
+        let gathers = 3.0 * (inner - 1.0) * (1e-5 + gather);
+        10.0 * (gathers + 2.0 * (8.0 / inner - 1.0) * (1e-4 + rings * 1442.0 * 4.0 / 8.0 / 1e6))
+    };
+    let gather = 100.0 * 128.0 * 4.0 / 8.0 / 1e8;
+    let both = project("data+filter", 8);
+    let (inner, rings) =
+        if both.arrangement.as_deref() == Some("2 groups of 4") { (4.0, 4.0) } else { (2.0, 2.0) };
+    close(both.communication, with(inner, gather, rings));
+    // A pipeline of two workers stays on its host.
+    let pipeline = project("pipeline", 2);
+    let segments: f64 = pipeline.arrangement.unwrap().split(' ').next().unwrap().parse().unwrap();
+    let message = 1e-5 + 100.0 / segments * 128.0 * 4.0 / 1e8;
+    close(pipeline.communication, 20.0 * segments * message);
+}
+
 #[test]
 fn overlap_hides_no_more_than_the_backward_pass() {
     let machines = Machines::one_each(8, 1e12, LINK);

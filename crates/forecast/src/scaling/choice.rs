@@ -175,6 +175,14 @@ impl ScalingFit {
             (Some(above), _) => above.0,
             (None, below) => below?.0,
         };
+        if let Some(room) = self.per_host.filter(|room| f64::from(farthest) > *room)
+            && self.is_beyond_border(f64::from(farthest))
+        {
+            // Two full hosts show what leaving one costs; beyond them nothing is known before.
+            let machines = farthest.min(2 * room as u32);
+            let estimate = self.estimate(1.0, f64::from(machines));
+            return Some(SettlingRun { machines, farthest, estimate });
+        }
         let edge = if f64::from(farthest) > most { most } else { least };
         let machines = (edge * f64::from(farthest)).sqrt().round() as u32;
         // Next to the edge nothing lies half way.

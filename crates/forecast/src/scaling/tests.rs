@@ -3,10 +3,14 @@
 use super::*;
 use paceline_stats::random::Random;
 
+fn curve(fixed: f64, parallel: f64, aggregation: f64, per_machine: f64) -> Scaling {
+    let (across, per_host, spread) = (0.0, None, 0.0);
+    Scaling { fixed, parallel, aggregation, per_machine, across, per_host, spread }
+}
+
 #[test]
 fn curve_of_known_coefficients_is_recovered() {
-    let truth =
-        Scaling { fixed: 20.0, parallel: 900.0, aggregation: 5.0, per_machine: 0.4, spread: 0.0 };
+    let truth = curve(20.0, 900.0, 5.0, 0.4);
     let runs: Vec<ScalingRun> =
         [(0.1, 1.0), (0.2, 2.0), (0.5, 4.0), (0.3, 8.0), (1.0, 16.0), (0.1, 32.0)]
             .map(|(fraction, machines)| ScalingRun {
@@ -69,7 +73,7 @@ fn coverage(sizes: &[f64], noise: f64, seed: u64) -> ([f64; 2], [f64; 2]) {
         let mut maybe =
             |most: f64| if random.uniform() < 0.5 { 0.0 } else { most * random.uniform() };
         let (aggregation, per_machine) = (maybe(10.0), maybe(2.0));
-        let truth = Scaling { fixed, parallel, aggregation, per_machine, spread: 0.0 };
+        let truth = curve(fixed, parallel, aggregation, per_machine);
         // Sum of twelve uniforms: near enough to a normal number.
         let mut normal = || (0..12).map(|_| random.uniform()).sum::<f64>() - 6.0;
         let runs = runs(sizes, |m| truth.predict(1.0, m) * (noise * normal()).exp());
@@ -150,4 +154,43 @@ fn scaling_runs_with_a_mistyped_column_are_refused() {
     holds(&error, &["runs.csv", "`fractoin`"]);
     holds(&read("machines,seconds\n1,10\n2,NaN\n").unwrap_err(), &["line 3", "`NaN`"]);
     holds(&read("machines,seconds\n1,10\ntwo,5\n").unwrap_err(), &["line 3", "`two`"]);
+}
+
+/// Four workers a host: within one 4 + 96/m s, across several 6 s more.
+fn across(m: f64) -> f64 {
+    4.0 + 96.0 / m + if m > 4.0 { 6.0 } else { 0.0 }
+}
+
+#[test]
+fn what_leaving_a_host_costs_is_fitted_where_runs_are_on_both_sides() {
+    let fit = ScalingFit::on_hosts(&runs(&[1.0, 2.0, 4.0, 8.0, 16.0], across), Some(4)).unwrap();
+    assert!((fit.curve().across - 6.0).abs() < 0.05, "{:?}", fit.curve());
+    for machines in [3.0, 4.0, 5.0, 12.0] {
+        let found = fit.estimate(1.0, machines);
+        assert!((found.seconds / across(machines) - 1.0).abs() < 0.01, "{machines}: {found:?}");
+        assert!(!found.beyond_border && !found.extrapolated, "{found:?}");
+    }
+    // Eight workers take 22 s, four 28 s; five, on two hosts for one worker's sake, 29.2 s.
+    let smooth = ScalingFit::new(&runs(&[1.0, 2.0, 4.0, 8.0, 16.0], across)).unwrap();
+    assert!(smooth.estimate(1.0, 5.0).seconds < 28.0, "no border, no step");
+    assert!(fit.estimate(1.0, 5.0).seconds > fit.estimate(1.0, 4.0).seconds);
+}
+
+#[test]
+fn a_border_that_no_run_crossed_is_named_and_its_other_side_is_not_believed() {
+    let fit = ScalingFit::on_hosts(&runs(&[1.0, 2.0, 3.0, 4.0], across), Some(4)).unwrap();
+    let [inside, outside] = [4.0, 8.0].map(|machines| fit.estimate(1.0, machines));
+    assert!(!inside.beyond_border && outside.beyond_border && outside.extrapolated);
+    assert!(outside.low <= across(8.0) && across(8.0) <= outside.high, "{outside:?}");
+    let smooth = ScalingFit::new(&runs(&[1.0, 2.0, 3.0, 4.0], across)).unwrap();
+    let width = |found: ScalingEstimate| (found.high / found.low).ln();
+    assert!(width(outside) > 2.0 * width(smooth.estimate(1.0, 8.0)));
+    // Where more workers bring little, leaving the host is not worth the risk; two full hosts settle it.
+    let poor = |m: f64| 20.0 + 12.0 / m;
+    let fit = ScalingFit::on_hosts(&runs(&[1.0, 2.0, 3.0, 4.0], poor), Some(4)).unwrap();
+    let chosen = fit.choose(64, None, None).unwrap();
+    assert_eq!((chosen.machines, chosen.settled_by.map(|run| run.machines)), (4, Some(8)));
+    // From several hosts to one is as far.
+    let fit = ScalingFit::on_hosts(&runs(&[8.0, 12.0, 16.0], across), Some(4)).unwrap();
+    assert!(fit.estimate(1.0, 4.0).beyond_border && !fit.estimate(1.0, 32.0).beyond_border);
 }

@@ -4,8 +4,10 @@ use super::strategies::{self, SimulatedStrategy};
 use super::{Cluster, Collective, Plan, SimulationOutcome, simulate};
 use crate::doublings;
 use crate::error::ForecastError;
-use crate::measure::{LinkOrigin, LinkSettings, Links, Measured, local_sums, stepping};
-use crate::oracle::Link;
+use crate::measure::{
+    LinkOrigin, LinkSettings, Links, Measured, StepProfile, local_sums, stepping,
+};
+use crate::oracle::{Link, MeasuredStep, crossing};
 use paceline_data::order::{Batches, LastBatch};
 use paceline_runs::{RecordedPlan, RunFolder};
 use std::time::Duration;
@@ -20,6 +22,8 @@ const WORKER_STEPS: u64 = 50_000;
 const MANY_WORKERS: usize = 1000;
 /// As many updates are left in any case.
 const LEAST_STEPS: u64 = 3;
+/// The least share of its rate that a network is believed to give.
+const LEAST_SHARE: f64 = 1e-3;
 /// Seconds to wake a sleeping thread, where it is not measured.
 const WAKE: f64 = 30e-6;
 
@@ -46,6 +50,8 @@ pub struct ClusterQuestion {
     /// Threads of each worker; without it the host's cores, divided among the workers there.
     pub threads: Option<usize>,
     pub links: LinkSettings,
+    /// Steps that were timed: those across hosts say which share of its rate the network gives.
+    pub measured_steps: Vec<MeasuredStep>,
     /// Whether the model is timed here for what the run does not say.
     pub measure: bool,
     /// Seed of all draws.
@@ -61,6 +67,8 @@ pub struct ClusterForecast {
     pub measured: Measured,
     /// The factor on what messages were first thought to cost, where the run could tell.
     pub calibrated: Option<f64>,
+    /// The share of its rate that the network gives, where a step across hosts was timed.
+    pub network_share: Option<f64>,
     /// By rising number of workers.
     pub outcomes: Vec<SimulationOutcome>,
     /// Where the simulation leaves what was measured.
@@ -90,9 +98,50 @@ impl ClusterQuestion {
         watch: &dyn Fn(usize, usize),
     ) -> Result<ClusterForecast, ForecastError> {
         let strategy = self.strategy(folder)?;
+        watch(0, doublings(self.workers).len());
+        let measured = Measured::read(folder, self.measure)?;
+        self.forecast(strategy, measured, watch)
+    }
+
+    /// The strategy that is simulated of a profile: the one asked for, else sums among all.
+    pub fn strategy_of_profile(&self) -> Result<&'static SimulatedStrategy, ForecastError> {
+        strategies::find(self.strategy.as_deref().unwrap_or("multi-worker"))
+    }
+
+    /// The same from a profile instead of a run. Nothing of the model is timed here.
+    pub fn answer_profile(
+        &self,
+        profile: &StepProfile,
+        watch: &dyn Fn(usize, usize),
+    ) -> Result<ClusterForecast, ForecastError> {
+        let strategy = self.strategy_of_profile()?;
+        let largest = profile.steps.last().map_or(1, |steps| steps.batch_size);
+        // Weak scaling unless a batch size is asked for: each worker keeps the largest batch that was profiled.
+        let batch = self.batch.unwrap_or_else(|| {
+            if strategy.shares_batch { largest * self.workers as u64 } else { largest }
+        });
+        let each =
+            if strategy.shares_batch { batch as f64 / self.workers as f64 } else { batch as f64 };
+        let measured = Measured::of_profile(profile, each);
+        let name = Some(strategy.name.to_owned());
+        let mut own = Self { batch: Some(batch), strategy: name, measure: false, ..self.clone() };
+        if profile.cores.is_none() && self.cores.is_none() {
+            // As with one accelerator each: workers beside each other do not take each other's cores.
+            let threads = self.threads.unwrap_or(profile.threads);
+            let here = self.per_host.unwrap_or(usize::MAX).min(self.workers);
+            (own.cores, own.threads) = (Some((here * threads) as f64), Some(threads));
+        }
+        own.forecast(strategy, measured, watch)
+    }
+
+    fn forecast(
+        &self,
+        strategy: &'static SimulatedStrategy,
+        mut measured: Measured,
+        watch: &dyn Fn(usize, usize),
+    ) -> Result<ClusterForecast, ForecastError> {
         let counts = doublings(self.workers);
         watch(0, counts.len());
-        let mut measured = Measured::read(folder, self.measure)?;
         let batch = self.batch.unwrap_or(measured.batch);
         let plans = counts.iter().map(|&workers| self.plan(strategy, workers, batch));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
@@ -106,6 +155,10 @@ impl ClusterQuestion {
             wake: if self.measure { stepping::wake() } else { WAKE },
         };
         let calibrated = measured.calibrate(&mut cluster)?;
+        let network_share = self.network_share(strategy, &measured, &cluster)?;
+        for link in [Some(&mut cluster.network), cluster.sums.as_mut()].into_iter().flatten() {
+            link.bandwidth *= network_share.unwrap_or(1.0);
+        }
         let mut outcomes = Vec::new();
         for plan in &plans {
             outcomes.push(simulate(strategy.name, &measured.workload, &cluster, plan)?);
@@ -130,10 +183,44 @@ impl ClusterQuestion {
             cluster,
             measured,
             calibrated,
+            network_share,
             outcomes,
             doubts,
             network_origin,
         })
+    }
+
+    /// The share of its rate that the network gives, by the steps that were timed across hosts: the geometric mean of what makes
+    /// the simulation of each come out right.
+    fn network_share(
+        &self,
+        strategy: &SimulatedStrategy,
+        measured: &Measured,
+        cluster: &Cluster,
+    ) -> Result<Option<f64>, ForecastError> {
+        let across = |step: &&MeasuredStep| step.workers > cluster.per_host;
+        let mut logarithms = Vec::new();
+        for step in self.measured_steps.iter().filter(across) {
+            let batch =
+                step.batch.map_or(self.batch.unwrap_or(measured.batch), |batch| batch as u64);
+            let plan = self.plan(strategy, step.workers, batch)?;
+            let seconds = |share: f64| {
+                let mut cluster = cluster.clone();
+                for link in
+                    [Some(&mut cluster.network), cluster.sums.as_mut()].into_iter().flatten()
+                {
+                    link.bandwidth *= share;
+                }
+                simulate(strategy.name, &measured.workload, &cluster, &plan)
+                    .map(|found| 1.0 / found.updates_per_second)
+            };
+            // What cannot be simulated at full speed cannot be at any.
+            seconds(1.0)?;
+            let in_time = |share: f64| seconds(share).is_ok_and(|found| found <= step.seconds);
+            logarithms.push(crossing((LEAST_SHARE, 1.0), in_time).ln());
+        }
+        let mean = logarithms.iter().sum::<f64>() / logarithms.len() as f64;
+        Ok((!logarithms.is_empty()).then(|| mean.exp()))
     }
 
     /// What messages cost, between hosts and inside one.
@@ -214,6 +301,7 @@ mod tests {
             cores: None,
             threads: None,
             links: LinkSettings::default(),
+            measured_steps: Vec::new(),
             measure: false,
             seed: 0,
         }

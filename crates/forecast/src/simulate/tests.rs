@@ -77,6 +77,47 @@ fn sums_of_all_workers_have_a_speed_of_their_own() {
     near(1.0 / found.updates_per_second, 0.1 + 6.0 * (2e-3 + 1e4 / 4.0 / 5e5), 1e-9);
 }
 
+/// Four workers on each of two hosts: the ring crosses each card once in each direction, the tree only in its last rounds.
+#[test]
+fn workers_of_a_host_share_its_card_and_meet_inside_it_first() {
+    let local = Link { latency: 1e-4, bandwidth: 1e7 };
+    let hosts = Cluster { cores: 4.0, per_host: 4, local, ..apart() };
+    let step = |collective, cluster: &Cluster| {
+        let plan = Plan { collective, threads: Some(1.0), ..Plan::even(8, 0, 50.0) };
+        1.0 / run("multi-worker", &steady(), cluster, &plan).updates_per_second
+    };
+    near(step(Collective::Ring, &hosts), 0.1 + 14.0 * (1e-3 + 1e4 / 8.0 / 1e6), 1e-9);
+    // Up and down: two rounds inside a host, one between them.
+    let message = |link: Link| link.message(1e4);
+    let tree = 2.0 * (2.0 * message(local) + message(NETWORK));
+    near(step(Collective::Tree, &hosts), 0.1 + tree, 1e-9);
+    near(step(Collective::Tree, &Cluster { per_host: 1, ..hosts.clone() }), 0.1 + 66e-3, 1e-9);
+    // Hosts of three: a pair of the first round lies across a border, so all rounds wait for the network.
+    let threes = Cluster { cores: 3.0, per_host: 3, ..hosts.clone() };
+    near(step(Collective::Tree, &threes), 0.1 + 66e-3, 1e-9);
+    // Where a hop inside a host is the slower one, it decides a round.
+    let slow = Cluster { local: Link { latency: 0.0, bandwidth: 1e5 }, ..hosts.clone() };
+    near(step(Collective::Ring, &slow), 0.1 + 14.0 * (1e4 / 8.0 / 1e5), 1e-9);
+    // Rounds measured among all workers have their hops in them.
+    let measured = Cluster { sums: Some(NETWORK), ..slow };
+    near(step(Collective::Ring, &measured), 0.1 + 14.0 * (1e-3 + 1e4 / 8.0 / 1e6), 1e-9);
+}
+
+/// Four servers on one host, four workers on another: whatever a card carries, it carries for all four.
+#[test]
+fn servers_and_workers_that_share_cards_have_the_capacity_of_one_card() {
+    let workload = Workload { steps: vec![1e-4], apply: 0.0, ..steady() };
+    let plan = Plan { threads: Some(1.0), steps: 400, ..Plan::even(4, 4, 50.0) };
+    let rate = |per_host: usize| {
+        let hosts = Cluster { cores: per_host as f64, per_host, ..apart() };
+        run("ps-async", &workload, &hosts, &plan).updates_per_second
+    };
+    // A card takes a gradient of 10 kB in 10 ms: 100 a second at most. With a card each, four go rounds of at least 10 + 10 ms.
+    let (shared, own) = (rate(4), rate(1));
+    assert!((50.0..=101.0).contains(&shared), "{shared}");
+    assert!(own > 1.5 * shared && own <= 4.0 / 20e-3, "{own}, {shared}");
+}
+
 #[test]
 fn slowest_of_many_decides_a_synchronous_step() {
     // 1 or 2 tenths with equal chance: the largest of p is 0.2 − 0.1·2^−p on average.

@@ -41,6 +41,15 @@ pub enum TraceError {
     Run(#[from] RunsError),
 }
 
+/// What a trace does not say of its job; forecasts need it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TracedJob {
+    /// Examples of each rank's step.
+    pub batch_size: Option<u64>,
+    /// Trained values of the model.
+    pub parameters: Option<u64>,
+}
+
 /// What was imported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedTrace {
@@ -119,7 +128,11 @@ struct Rank {
 ///
 /// # Errors
 /// When a trace cannot be read or has no steps, when two are of one rank, or when the folder cannot be written.
-pub fn import(traces: &[PathBuf], run: &Path) -> Result<ImportedTrace, TraceError> {
+pub fn import(
+    traces: &[PathBuf],
+    run: &Path,
+    job: &TracedJob,
+) -> Result<ImportedTrace, TraceError> {
     let mut ranks: BTreeMap<u64, Rank> = BTreeMap::new();
     for (at, path) in traces.iter().enumerate() {
         let (rank, steps) = steps_of(path)?;
@@ -133,7 +146,7 @@ pub fn import(traces: &[PathBuf], run: &Path) -> Result<ImportedTrace, TraceErro
     let folder = RunFolder::create_at(run)?;
     let mut ends = (f64::INFINITY, f64::NEG_INFINITY);
     for (number, rank) in &ranks {
-        write(&folder, *number, rank, ranks.len())?;
+        write(&folder, *number, rank, ranks.len(), job)?;
         let all = rank.steps.iter().map(|(span, _)| *span);
         ends = all.fold(ends, |ends, span| (ends.0.min(span.0), ends.1.max(span.1)));
     }
@@ -146,7 +159,13 @@ pub fn import(traces: &[PathBuf], run: &Path) -> Result<ImportedTrace, TraceErro
     })
 }
 
-fn write(folder: &RunFolder, number: u64, rank: &Rank, ranks: usize) -> Result<(), RunsError> {
+fn write(
+    folder: &RunFolder,
+    number: u64,
+    rank: &Rank,
+    ranks: usize,
+    job: &TracedJob,
+) -> Result<(), RunsError> {
     let task = format!("worker/{number}");
     let mut log = EventLog::append(&folder.events_path(&task), &task)?;
     let (first, last) = (rank.steps.first(), rank.steps.last());
@@ -158,6 +177,8 @@ fn write(folder: &RunFolder, number: u64, rank: &Rank, ranks: usize) -> Result<(
         model: name.split('.').next().unwrap_or_default().to_owned(),
         strategy: if ranks > 1 { "data-parallel" } else { "one-device" }.to_owned(),
         framework: "PyTorch profiler".to_owned(),
+        global_batch: job.batch_size.unwrap_or(0) * ranks as u64,
+        parameters: job.parameters.unwrap_or(0),
         ..RunStarted::default()
     };
     log.write(begun, &Event::RunStarted(started))?;
@@ -166,6 +187,7 @@ fn write(folder: &RunFolder, number: u64, rank: &Rank, ranks: usize) -> Result<(
             step: at as u64 + 1,
             steps: 1,
             seconds: span.1 - span.0,
+            examples: job.batch_size.unwrap_or(0),
             loss: f64::NAN,
             accuracy: f64::NAN,
             phases: *phases,
@@ -302,7 +324,7 @@ mod tests {
             })
             .collect();
         let run = folder.path().join("runs/profiled");
-        let imported = import(&files, &run).unwrap();
+        let imported = import(&files, &run, &TracedJob::default()).unwrap();
         assert_eq!((imported.ranks, imported.steps), (2, 5));
         assert!((imported.seconds - 0.5).abs() < 1e-9);
         let view = RunView::read(&run).unwrap();
@@ -312,7 +334,10 @@ mod tests {
         assert!((phases.exchange - 0.12).abs() < 1e-9, "{phases:?}");
         assert!(view.summary.verdict.contains("input-bound"), "{}", view.summary.verdict);
         assert!(view.summary.verdict.contains("thin evidence"), "{}", view.summary.verdict);
-        assert!(matches!(import(&files, &run), Err(TraceError::Run(_))), "nothing is overwritten");
+        assert!(
+            matches!(import(&files, &run, &TracedJob::default()), Err(TraceError::Run(_))),
+            "nothing is overwritten"
+        );
     }
 
     #[test]
@@ -324,6 +349,7 @@ mod tests {
             path
         };
         let run = folder.path().join("run");
+        let import = |files: &[PathBuf], run: &Path| import(files, run, &TracedJob::default());
         let text = write("notes.txt", "hello");
         assert!(matches!(import(&[text], &run), Err(TraceError::NotATrace { .. })));
         let empty = write("empty.json", r#"{"traceEvents": []}"#);

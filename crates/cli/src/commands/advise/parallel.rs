@@ -9,7 +9,7 @@ use crate::terminal::{Table, Terminal, show_bytes, show_seconds};
 use anyhow::Context;
 use paceline_cluster::spec;
 use paceline_forecast::oracle::{
-    Answer, LayerSource, ParallelForecast, ParallelQuestion, Projection, parallel,
+    Answer, Calibration, LayerSource, ParallelForecast, ParallelQuestion, Projection, parallel,
 };
 use paceline_report::chart::{Axis, Chart, Series};
 use paceline_runs::write_atomically;
@@ -65,7 +65,7 @@ pub struct Args {
 }
 
 /// Every worker has a place in the projection: so many fit into any memory.
-const MOST_WORKERS: usize = 1 << 20;
+const MOST_WORKERS: usize = links::MOST_WORKERS;
 
 /// Measures, projects, ranks.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
@@ -100,6 +100,13 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         show_seconds(machines.local.latency),
         show_bytes(machines.local.bandwidth),
     ));
+    if let Some(calibration) = &found.calibration {
+        print_calibration(
+            terminal,
+            calibration,
+            machines.places(args.workers.unwrap_or(machines.tasks())).len(),
+        )?;
+    }
     if let Some(path) = &args.chart {
         let drawing = chart(&found.network.name, &found.answer).standalone();
         write_atomically(path, drawing.as_bytes())?;
@@ -111,6 +118,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         "network": found.network,
         "machines": machines,
         "job": found.job,
+        "calibration": found.calibration,
         "projections": answer.projections.iter().map(row).collect::<Vec<_>>(),
         "ranking": ranking.collect::<Vec<_>>(),
         "recommended": answer.best().map(row),
@@ -128,6 +136,7 @@ fn question(args: &Args) -> anyhow::Result<ParallelQuestion> {
         memory: args.memory,
         links: args.links.settings(),
         overlap: args.overlap,
+        measured_steps: args.links.measured_steps.clone(),
         layers: match &args.layers {
             Some(path) => LayerSource::File(path.clone()),
             None => LayerSource::Measure {
@@ -163,6 +172,26 @@ fn row(found: &Projection) -> serde_json::Value {
         "memory_bytes": found.memory,
         "infeasible": found.infeasible,
     })
+}
+
+/// What timed steps said, and where the answer leaves them.
+fn print_calibration(terminal: &Terminal, found: &Calibration, hosts: usize) -> anyhow::Result<()> {
+    let share = match found.share {
+        Some(share) => format!("the network gives {:.0} % of its rate", 100.0 * share),
+        None => "no step across hosts was timed".to_owned(),
+    };
+    terminal.data(format!(
+        "by the timed steps computing takes {:.2} times as long as the layers' times; {share}",
+        found.compute
+    ))?;
+    if hosts > found.hosts {
+        let timed =
+            if found.hosts == 1 { "one host".to_owned() } else { format!("{} hosts", found.hosts) };
+        terminal.data(format!(
+            "extrapolates: timed were steps on {timed}, projected are up to {hosts}"
+        ))?;
+    }
+    Ok(())
 }
 
 /// Each strategy at its best.

@@ -31,6 +31,9 @@ pub struct Args {
     /// With --plan: what the runs may cost, in units of the smallest one
     #[arg(long, default_value_t = 10.0)]
     budget: f64,
+    /// What the runs count are workers, and so many share a host: leaving one host then has its own cost
+    #[arg(long, value_name = "WORKERS", conflicts_with = "plan", value_parser = clap::value_parser!(u32).range(1..))]
+    per_host: Option<u32>,
     /// Price of one machine
     #[arg(long, value_name = "DOLLARS", conflicts_with = "plan")]
     usd_per_hour: Option<f64>,
@@ -62,7 +65,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     if let Some(work) = work {
         terminal.note(format!("{} runs; seconds are those of {work:.0} examples", runs.len()));
     }
-    let fit = ScalingFit::new(&runs).map_err(explain)?;
+    let fit = ScalingFit::on_hosts(&runs, args.per_host).map_err(explain)?;
     let found = fit.forecast(args.up_to, args.usd_per_hour, args.deadline);
     print(args, &fit, &found, terminal)?;
     terminal.json(&document(args, &fit, &found))?;
@@ -99,7 +102,12 @@ fn print(
             format!("{:.1}", row.estimate.run_low),
             format!("{:.1}", row.estimate.run_high),
             row.usd.map_or_else(|| "–".to_owned(), |usd| format!("{usd:.4}")),
-            if row.estimate.extrapolated { "extrapolated" } else { "" }.to_owned(),
+            match (row.estimate.beyond_border, row.estimate.extrapolated) {
+                (true, _) => "beyond the border of a host",
+                (false, true) => "extrapolated",
+                (false, false) => "",
+            }
+            .to_owned(),
         ]);
     }
     terminal.data(table)?;
@@ -107,6 +115,15 @@ fn print(
     terminal.data(format!(
         "low to high: a further run lies between them nine times in ten; measured were {least:.0} to {most:.0} machines"
     ))?;
+    let curve = fit.curve();
+    if curve.per_host.is_some() {
+        terminal.data(format!("leaving one host costs {}", show_seconds(curve.across)))?;
+    } else if let Some(room) = args.per_host.filter(|room| *room > 1) {
+        let side = if most > f64::from(room) { "several hosts" } else { "one host" };
+        terminal.data(format!(
+            "all runs were on {side} of {room} workers: what leaving one costs is not measured"
+        ))?;
+    }
     match &found.chosen {
         Some(chosen) => recommend(args, chosen, terminal),
         None => terminal.data("no number of machines is expected to keep the deadline"),
@@ -119,7 +136,8 @@ fn document(args: &Args, fit: &ScalingFit, found: &ScalingForecast) -> Value {
         json!({
             "machines": row.machines, "seconds": row.estimate.seconds, "low": row.estimate.low,
             "high": row.estimate.high, "run_low": row.estimate.run_low,
-            "run_high": row.estimate.run_high, "extrapolated": row.estimate.extrapolated, "usd": row.usd,
+            "run_high": row.estimate.run_high, "extrapolated": row.estimate.extrapolated,
+            "beyond_border": row.estimate.beyond_border, "usd": row.usd,
         })
     });
     json!({

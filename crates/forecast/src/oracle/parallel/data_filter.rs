@@ -38,11 +38,14 @@ fn with_groups(
     let compute = job.examples * network.per_example() / p
         + at.steps() * (network.fixed() + network.update() / p2);
     // 3(D/B)(p2−1) Σ(α + B|y|·δ·β/p) + 2(D/B)(p1−1)(α + w·δ·β/p)
+    // All groups gather at the same time, then all workers with the same filters add up: these rings share the cards of hosts.
+    let (gather, sum) =
+        (at.machines.groups(at.workers, inner), at.machines.strided(at.workers, inner));
     let gathers: f64 = network.layers[..network.layers.len() - 1]
         .iter()
-        .map(|layer| at.link.message(job.batch * layer.outputs() * job.value_bytes / p))
+        .map(|layer| gather.message(job.batch * layer.outputs() * job.value_bytes / p))
         .sum();
-    let reduce = at.link.message(network.parameters() * job.value_bytes / p);
+    let reduce = sum.message(network.parameters() * job.value_bytes / p);
     Projection {
         strategy: ENTRY.name,
         workers: at.workers,

@@ -29,7 +29,7 @@ pub(super) fn split(
     // 3(D/B)(p−1) Σ_{l<G}(α + B|y|·δ·β/p)
     let gathers: f64 = network.layers[..network.layers.len() - 1]
         .iter()
-        .map(|layer| at.link.message(job.batch * layer.outputs() * job.value_bytes / p))
+        .map(|layer| at.ring.message(job.batch * layer.outputs() * job.value_bytes / p))
         .sum();
     Projection {
         strategy,

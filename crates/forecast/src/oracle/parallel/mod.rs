@@ -34,6 +34,11 @@ pub const ALL: &[&Strategy] = &[
     &data_filter::ENTRY,
 ];
 
+/// The one that nearly all training uses, and that measured steps are of.
+pub(super) fn data() -> &'static Strategy {
+    &data::ENTRY
+}
+
 /// Says why a number of workers is too many.
 fn at_most(workers: usize, most: usize, why: &str) -> Option<String> {
     (workers > most).then(|| format!("at most {most} workers: {why}"))

@@ -44,9 +44,10 @@ fn with_segments(at: &Situation<'_>, segments: f64, infeasible: Option<String>) 
     // 2(D/B)(p+S−2) max(α + (B/S)|y|·δ·β), over the borders between groups
     let border = groups[..groups.len() - 1]
         .iter()
-        .map(|group| {
+        .enumerate()
+        .map(|(worker, group)| {
             let values = job.batch / s * network.layers[group.end - 1].outputs();
-            at.link.message(values * job.value_bytes)
+            at.machines.onward(count, worker).message(values * job.value_bytes)
         })
         .fold(0.0, f64::max);
     // 2δ max (B·A + w)

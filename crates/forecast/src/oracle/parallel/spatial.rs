@@ -19,7 +19,8 @@ fn project(at: &Situation<'_>) -> Projection {
             return 0.0;
         }
         let values = job.batch * (layer.halo(layer.input) + layer.halo(layer.output));
-        2.0 * at.link.latency + values * job.value_bytes / at.link.bandwidth
+        // To both neighbours: twice the latency, all bytes.
+        2.0 * at.ring.message(values * job.value_bytes / 2.0)
     });
     let most = network
         .layers

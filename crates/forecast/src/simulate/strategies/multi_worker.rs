@@ -8,6 +8,7 @@
 use super::super::host::together;
 use super::super::{Cluster, Collective, HANDOVER, Setting, SimulationOutcome};
 use super::SimulatedStrategy;
+use crate::oracle::Link;
 use paceline_runs::PhaseTimes;
 
 /// The registry's line.
@@ -53,15 +54,15 @@ fn run(setting: &mut Setting<'_>) -> SimulationOutcome {
         let mut done = last;
         if workers > 1 && apart {
             // Each bucket waits for its slowest worker and for the bucket before it.
-            let link = cluster.sums.unwrap_or(cluster.network);
+            let way = Way::new(cluster, workers);
             let mut free = 0.0f64;
             let whole = [super::super::Bucket { at: 1.0, share: 1.0 }];
             let buckets = if workload.buckets.is_empty() { &whole } else { &*workload.buckets };
             for bucket in buckets {
                 let bytes = workload.gradient_bytes * bucket.share;
-                free = free.max(last * bucket.at) + among(setting, link, workers, bytes);
+                free = free.max(last * bucket.at) + among(setting, &way, workers, bytes);
             }
-            done = done.max(free) + votes(setting, link, workers);
+            done = done.max(free) + votes(setting, &way, workers);
         } else if workers > 1 {
             done += within(cluster, workers, workload.gradient_bytes);
         }
@@ -104,27 +105,68 @@ fn within(cluster: &Cluster, workers: usize, bytes: f64) -> f64 {
         + passes * bytes / cluster.local.bandwidth
 }
 
+/// The hops of messages where workers are on several hosts.
+struct Way {
+    /// Between hosts. A ring crosses each host's card once in each direction, however many of its workers are there.
+    network: Link,
+    /// Between neighbours of one host, where they take turns at its cores.
+    local: Option<Link>,
+    per_host: usize,
+}
+
+impl Way {
+    fn new(cluster: &Cluster, workers: usize) -> Self {
+        let per_host = cluster.per_host.min(workers).max(1);
+        let turns = (per_host as f64 / cluster.cores).max(1.0);
+        let Link { latency, bandwidth } = cluster.local;
+        let local = Link { latency: latency * turns, bandwidth: bandwidth / turns };
+        // Rounds that were measured among all workers have all hops in them.
+        let local = (per_host > 1 && cluster.sums.is_none()).then_some(local);
+        Self { network: cluster.sums.unwrap_or(cluster.network), local, per_host }
+    }
+
+    /// Seconds of a round of a ring: its slowest hop.
+    fn round(&self, bytes: f64) -> f64 {
+        let inside = self.local.map_or(0.0, |link| link.message(bytes));
+        self.network.message(bytes).max(inside)
+    }
+
+    /// Seconds to the root of a binomial tree and back. Neighbours come first, so the first rounds stay on a host; in any later
+    /// one at most one message crosses a card in each direction.
+    fn tree(&self, workers: usize, bytes: f64) -> f64 {
+        let mut seconds = 0.0;
+        let mut step = 1;
+        while step < workers {
+            let crosses = |at: usize| at / self.per_host != (at + step) / self.per_host;
+            let senders = (0..workers - step).step_by(2 * step);
+            seconds += match self.local {
+                Some(local) if !senders.into_iter().any(crosses) => local.message(bytes),
+                _ => self.network.message(bytes),
+            };
+            step *= 2;
+        }
+        2.0 * seconds
+    }
+}
+
 /// Seconds of the losses and step reports that follow the gradients in production: a tree of the smallest messages.
 /// Two ranks send them along.
-fn votes(setting: &Setting<'_>, link: crate::oracle::Link, workers: usize) -> f64 {
+fn votes(setting: &Setting<'_>, way: &Way, workers: usize) -> f64 {
     match setting.plan.collective {
-        Collective::BySize { .. } if workers > 2 => {
-            2.0 * (workers as f64).log2().ceil() * link.latency
-        }
+        Collective::BySize { .. } if workers > 2 => way.tree(workers, 0.0),
         _ => 0.0,
     }
 }
 
 /// Seconds of one all-reduce between hosts.
-fn among(setting: &Setting<'_>, link: crate::oracle::Link, workers: usize, bytes: f64) -> f64 {
+fn among(setting: &Setting<'_>, way: &Way, workers: usize, bytes: f64) -> f64 {
     let p = workers as f64;
-    let ring = 2.0 * (p - 1.0) * link.message(bytes / p);
-    let tree = 2.0 * p.log2().ceil() * link.message(bytes);
+    let ring = || 2.0 * (p - 1.0) * way.round(bytes / p);
     match setting.plan.collective {
-        Collective::Ring => ring,
-        Collective::Tree => tree,
-        Collective::BySize { .. } if workers == 2 => link.message(bytes),
-        Collective::BySize { tree_up_to } if bytes <= tree_up_to => tree,
-        Collective::BySize { .. } => ring,
+        Collective::Ring => ring(),
+        Collective::Tree => way.tree(workers, bytes),
+        Collective::BySize { .. } if workers == 2 => way.round(bytes),
+        Collective::BySize { tree_up_to } if bytes <= tree_up_to => way.tree(workers, bytes),
+        Collective::BySize { .. } => ring(),
     }
 }

@@ -1,4 +1,5 @@
-//! What people read while processes are at work, word for word: the tour, the page's address, a recorded script, tasks of a cluster.
+//! What people read while processes are at work, word for word: the tour, the page's address, a recorded script, local runs, tasks
+//! of a cluster, a job that a site's tools run.
 //!
 //! These are real runs, so what the machine decides is masked as well as figures: which verdict is given (its sentences are in
 //! `snapshots/verdicts.txt`), how often a waiting task says so, and how far clocks are apart. `support/transcript.rs` says how to read
@@ -6,6 +7,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cloud_support;
 mod cluster_support;
 #[path = "cluster_support/places.rs"]
 mod places;
@@ -13,10 +15,11 @@ mod support;
 #[path = "support/transcript.rs"]
 mod transcript;
 
+use cloud_support::{cloud, job_of, site, tool};
 use cluster_support::{Ended, Run, signal, spawn, wait_for};
-use places::{key, ports};
+use places::{key, ports, workers};
 use std::{fs, path::Path, process::Output};
-use support::{command, run_in};
+use support::{command, json_in, run_in};
 use transcript::{compare, entry, kept};
 
 /// Behind each of these a line has a verdict, up to its end.
@@ -222,4 +225,123 @@ fn tasks_of_a_cluster_speak_as_is_written_down() {
         [("TF_CONFIG", config(&ports(3), "chief")), ("PACELINE_KEY_FILE", key(&folder, "key"))];
     found.push_str(&transcript_of(line, start(line, &environment).end()));
     compare(&kept("node.txt"), &found);
+}
+
+#[test]
+fn local_runs_are_told_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: String = (0..400).map(|at| format!("{} {}:1 5:0.5\n", at % 2, 1 + at % 2)).collect();
+    fs::write(folder.path().join("rows.svm"), rows).unwrap();
+    let dense = "train --model softmax --data generated:digits?examples=600 --steps 30 --batch-size 20 --lr 0.1 --threads 2 --no-tensorboard";
+    let sparse = "train --model sparse-logistic --data rows.svm --bits 10 --batch-size 20 --epochs 1 --threads 1 --no-tensorboard";
+    let mut found = String::new();
+    for call in [
+        dense.to_owned(),
+        format!("{dense} --strategy mirrored --replicas 2"),
+        format!("{dense} --strategy multi-worker --workers 2"),
+        format!("{dense} --strategy ps-sync --workers 2 --ps 1"),
+        format!("{dense} --quiet"),
+        sparse.to_owned(),
+        format!("{sparse} --test rows.svm --quiet"),
+    ] {
+        let words: Vec<&str> = call.split_whitespace().collect();
+        let output = run_in(folder.path(), &words);
+        found.push_str(&transcript(&format!("$ paceline {call}"), &output, folder.path()));
+    }
+    compare(&kept("train.txt"), &found);
+}
+
+/// What a task did is in a row of its own: the machine's name differs, and a short product ends before its processor time was read.
+fn steady_nodes(text: &str) -> String {
+    let rows = text.lines().map(|line| {
+        let mut cells: Vec<&str> =
+            line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
+        match cells.as_mut_slice() {
+            [task, host, _, _, _, _, _, cpu, _] if task.starts_with("worker/") => {
+                (*host, *cpu) = ("HOST", "N %");
+                cells.join("  ")
+            }
+            _ => line.to_owned(),
+        }
+    });
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_product_of_several_tasks_is_told_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ports, key) = (ports(2), key(&folder, "key"));
+    let line = "$ paceline matmul --node --size 300 --block 70 --placement grid --threads 1";
+    let begin = |number: usize| {
+        let environment =
+            [("TF_CONFIG", workers(&ports, "worker", number)), ("PACELINE_KEY_FILE", key.clone())];
+        start(line, &environment)
+    };
+    let mut chief = begin(0);
+    says(&mut chief, "waiting for worker/1");
+    let other = begin(1);
+    let mut found = String::new();
+    for (task, run) in [("worker/0", chief), ("worker/1", other)] {
+        let ended = run.end();
+        let stdout = steady_nodes(&ended.stdout);
+        found.push_str(&format!("# {task}\n{}", transcript_of(line, Ended { stdout, ..ended })));
+    }
+    compare(&kept("matmul.txt"), &found);
+}
+
+/// A site's tools are stand-ins here; what becomes of a job on each service is in `cloud.rs`, `cloud_services.rs` and `cloud_sites.rs`.
+#[test]
+fn a_job_on_a_cluster_is_followed_as_is_written_down() {
+    let site = site();
+    let here = site.path();
+    let train = r#"["train", "--model", "softmax", "--data", "/data/digits", "--epochs", "1"]"#;
+    job_of(here, train, &[("extra_nodes = 1", "max_nodes = 1")]);
+    tool(here, "sbatch", "echo 4711");
+    tool(here, "scontrol", "exit 1");
+    tool(here, "squeue", "cat state 2>/dev/null");
+    tool(here, "sacct", "echo COMPLETED");
+    tool(here, "scancel", "echo CANCELLED > state");
+    let mut found = String::new();
+    let mut say = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut output = cloud(here, &words);
+        // Each submission has a number of its own, by which it is found again.
+        let talk = support::said(&output);
+        let steady =
+            |word| if str::starts_with(word, "--comment=") { "--comment=SUBMISSION" } else { word };
+        let talk = talk.split(' ').map(steady);
+        output.stderr = talk.collect::<Vec<_>>().join(" ").into();
+        found.push_str(&transcript(&format!("$ paceline cloud {line}"), &output, here));
+    };
+    let submit =
+        "submit job.toml --target slurm --nodes 2 --cores 8 --memory 16GiB --time-limit 2h --key k";
+    say(submit);
+    say(submit);
+    for state in ["PENDING", "RUNNING", "FAILED"] {
+        fs::write(here.join("state"), format!("{state}\n")).unwrap();
+        say("status flowers");
+    }
+    say("fetch flowers runs --out here");
+    fs::write(here.join("state"), "RUNNING\n").unwrap();
+    say("stop flowers");
+    say("status flowers");
+    say("status nowhere");
+    compare(&kept("cloud_jobs.txt"), &found);
+}
+
+/// The fingerprint is another each time.
+#[test]
+fn keys_are_told_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut found = String::new();
+    for line in ["$ paceline key new", "$ paceline key check", "$ paceline key new"] {
+        let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+        let mut output = run_in(folder.path(), &words);
+        let checked = json_in(folder.path(), &["key", "check", "--json"]);
+        let fingerprint = checked["fingerprint"].as_str().unwrap();
+        output.stdout =
+            String::from_utf8(output.stdout).unwrap().replace(fingerprint, "FINGERPRINT").into();
+        found.push_str(&transcript(line, &output, folder.path()));
+    }
+    compare(&kept("keys.txt"), &found);
 }

@@ -15,7 +15,7 @@ use paceline_runs::verdict::{
     Evidence, Examples, Limit, Link, NodeLoad, ServerLoad, Stop, Surroundings, WorkerLoad,
     judge_within,
 };
-use paceline_runs::{Event, EventLog, PhaseTimes, RunStarted, Step};
+use paceline_runs::{Evaluation, Event, EventLog, PhaseTimes, RunStarted, Step};
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use support::{run_in, said, train_as};
@@ -69,8 +69,29 @@ fn advice_is_given_in_the_words_that_are_written_down() {
             layer("dense1", 1, 1, 1e6)
         ),
     );
+    let mut jobs = String::from("workload,machine,count,seconds,completed\n");
+    for (job, work) in [("sort", 4000.0), ("join", 9000.0)] {
+        for (machine, cores) in [("small", 2.0), ("large", 8.0)] {
+            for count in [1.0, 2.0] {
+                let seconds = 20.0 + work / (cores * count);
+                jobs += &format!("{job},{machine},{count},{seconds},true\n");
+            }
+        }
+    }
+    file("jobs.csv", &jobs);
     train_as(folder, "dense", "--model softmax --data generated:digits?examples=100 --steps 30");
     replay("advice.txt", folder);
+}
+
+/// The settings of a program whose figures are the same everywhere, and of one that fails.
+#[test]
+fn a_search_of_settings_is_told_as_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let job = r#"awk -v x="$1" 'BEGIN { printf "{\"loss\": %.3f, \"size\": %.1f}\n", 1 + (x-0.2)^2, 1 + x }'"#;
+    file("job.sh", job);
+    file("broken.sh", "echo out of luck >&2; exit 3\n");
+    replay("tune.txt", folder.path());
 }
 
 /// A run folder that version 0.1 wrote, under another name, with some of its summary replaced.
@@ -143,6 +164,7 @@ fn results_of_runs_are_shown_as_is_written_down() {
         },
     });
     stored(folder, "rows-0.1", "sparse-several", &several);
+    write_events(&folder.join("scored/evaluated"));
     replay("results.txt", folder);
 }
 
@@ -162,6 +184,7 @@ fn what_is_done_with_weights_is_told_as_is_written_down() {
     let key = folder.join("short.key");
     fs::write(&key, "not a key\n").unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    works(folder, "data synth photos photos --per-class 1 --seed 3 --quiet");
     replay("weights.txt", folder);
 }
 
@@ -234,6 +257,17 @@ fn write_events(run: &Path) {
             ..Step::default()
         };
         log.write(0.5 * step as f64, &Event::Step(event)).unwrap();
+        if step % 20 == 0 {
+            let epochs = step as f64 / 20.0;
+            let score = Evaluation {
+                step,
+                epochs,
+                loss: 1.0 / epochs,
+                accuracy: 0.5,
+                ..Evaluation::default()
+            };
+            log.write(0.5 * step as f64, &Event::Evaluation(score)).unwrap();
+        }
     }
     log.flush().unwrap();
 }

@@ -8,7 +8,7 @@ use crate::arguments::idle_flags::Typed;
 use crate::arguments::limits::{parse_limit, parse_pixels};
 use crate::terminal::failure::{Exit, FailureExt, usage};
 use crate::terminal::recorder::{record, say};
-use crate::terminal::{Table, Terminal, Unit};
+use crate::terminal::{Table, Terminal, Unit, show_count};
 use paceline_data::rejects::Reject;
 use paceline_data::store;
 use paceline_prepare::photos::{
@@ -205,11 +205,7 @@ pub(super) fn with_hint<T>(error: PrepareError) -> anyhow::Result<T> {
         _ => Exit::Failed,
     };
     let hint = error.hint();
-    let failed = Err(error).exit(exit);
-    match hint {
-        Some(hint) => failed.hint(hint),
-        None => failed,
-    }
+    Err(error).exit(exit).hint_if_any(hint)
 }
 
 fn behind_the_bar(progress: &Progress) -> String {
@@ -235,8 +231,11 @@ fn report(args: &Args, summary: &Summary, terminal: &Terminal) -> anyhow::Result
         terminal.note(format!("`{}` was finished already", args.dst.display()));
     } else if args.engine.engine == Engine::Local {
         terminal.note(format!(
-            "{} photos in {:.1} s on {} threads: {:.0} photos/s",
-            summary.converted, summary.seconds, summary.threads, summary.photos_per_second
+            "{} photos in {:.1} s on {}: {:.0} photos/s",
+            summary.converted,
+            summary.seconds,
+            show_count(summary.threads, "thread"),
+            summary.photos_per_second
         ));
     }
     match summary.ignored {

@@ -2,8 +2,8 @@
 
 mod recordings;
 
-use crate::terminal::Terminal;
 use crate::terminal::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Terminal, show_count};
 use anyhow::Context;
 use paceline_data::store;
 use paceline_data::store::{Staging, staging::without_weights};
@@ -196,8 +196,8 @@ fn figures(args: &Args, subject: &Subject<'_>, terminal: &mut Terminal) -> anyho
             .with_context(|| format!("cannot write `{}`", file.display()))?;
         files.push(file);
     }
-    let (count, about) = (files.len(), subject.words());
-    terminal.data(format!("{count} charts of {about} in `{}`", folder.display()))?;
+    let (charts, about) = (show_count(files.len(), "chart"), subject.words());
+    terminal.data(format!("{charts} of {about} in `{}`", folder.display()))?;
     terminal.json(&json!({ "out": folder, "files": files }))?;
     Ok(Exit::Done)
 }

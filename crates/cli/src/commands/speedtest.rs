@@ -313,11 +313,7 @@ fn measure(
 /// Gives an error its hint and exit code.
 pub(super) fn with_hint<T>(error: SpeedTestError) -> anyhow::Result<T> {
     let (hint, exit) = advice(&error);
-    let failed = Err(error).exit(exit);
-    match hint {
-        Some(hint) => failed.hint(hint),
-        None => failed,
-    }
+    Err(error).exit(exit).hint_if_any(hint)
 }
 
 /// What to do about an error, and how to exit.

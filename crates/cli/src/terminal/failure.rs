@@ -86,6 +86,8 @@ impl std::error::Error for Failure {
 pub trait FailureExt<T> {
     /// Says what the user could do.
     fn hint(self, hint: impl Into<String>) -> anyhow::Result<T>;
+    /// The same where something is known to help.
+    fn hint_if_any(self, hint: Option<impl Into<String>>) -> anyhow::Result<T>;
     /// Sets the exit code.
     fn exit(self, exit: Exit) -> anyhow::Result<T>;
 }
@@ -97,6 +99,13 @@ impl<T, E: Into<anyhow::Error>> FailureExt<T> for Result<T, E> {
             failure.hint = Some(hint.into());
             failure.into()
         })
+    }
+
+    fn hint_if_any(self, hint: Option<impl Into<String>>) -> anyhow::Result<T> {
+        match hint {
+            Some(hint) => self.hint(hint),
+            None => self.map_err(Into::into),
+        }
     }
 
     fn exit(self, exit: Exit) -> anyhow::Result<T> {

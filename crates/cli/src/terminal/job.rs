@@ -3,6 +3,7 @@
 use super::{
     Progress, Terminal, Unit,
     members::{MemberTable, waiting_for},
+    show_count,
 };
 use paceline_jobs::{JobNotice, JobObserver, MissingTask};
 use paceline_models::PixelScale;
@@ -238,11 +239,15 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
         ),
     };
     let tasks = match (details.workers, details.servers) {
-        (1, 0) => format!("{} x {} threads", plan.replicas, plan.threads),
+        (1, 0) => format!("{} x {}", plan.replicas, show_count(plan.threads, "thread")),
         (workers, servers) => {
-            let held = if servers > 0 { format!(", {servers} servers") } else { String::new() };
+            let held = match servers {
+                0 => String::new(),
+                servers => format!(", {}", show_count(servers, "server")),
+            };
             let scored = if spec.evaluator { ", 1 evaluator" } else { "" };
-            format!("{workers} workers x {} threads{held}{scored}", plan.threads)
+            let workers = show_count(workers, "worker");
+            format!("{workers} x {}{held}{scored}", show_count(plan.threads, "thread"))
         }
     };
     let ends = end_words(plan);
@@ -310,16 +315,14 @@ fn rows_header(plan: &Plan, rows: u64) -> String {
     };
     format!(
         "{} on `{}`{tasks}: 2^{} weights{continued}\n\
-         {} at learning rate {}{beta}, {} row{} per update{combined}{window}; {} thread{}{}",
+         {} at learning rate {}{beta}, {} per update{combined}{window}; {}{}",
         spec.model,
         spec.data,
         spec.hashing.bits,
         spec.optimizer,
         spec.learning_rate,
-        spec.batch_size,
-        if spec.batch_size == 1 { "" } else { "s" },
-        plan.threads,
-        if plan.threads == 1 { "" } else { "s" },
+        show_count(spec.batch_size, "row"),
+        show_count(plan.threads, "thread"),
         if spec.deterministic { ", deterministic" } else { "" },
     )
 }

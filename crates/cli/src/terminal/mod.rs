@@ -17,7 +17,7 @@ mod table;
 
 pub use job::{JobTerminal, metrics_words};
 pub use progress::{Gauge, Progress, Stages, Unit};
-pub use quantities::{show_bytes, show_dollars, show_runs, show_seconds};
+pub use quantities::{show_bytes, show_count, show_dollars, show_seconds};
 pub use table::Table;
 
 use failure::{Exit, Failure, exit_of};

@@ -97,6 +97,7 @@ fn masked_line(line: &str) -> String {
         ("N KiB", "N B"),
         ("N MiB", "N B"),
         ("N GiB", "N B"),
+        ("N TiB", "N B"),
         ("N kB", "N B"),
         ("N MB", "N B"),
         ("N GB", "N B"),

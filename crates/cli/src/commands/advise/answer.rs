@@ -1,6 +1,6 @@
 //! The answer in words and as JSON.
 
-use crate::terminal::{Terminal, show_dollars, show_runs, show_seconds};
+use crate::terminal::{Terminal, show_count, show_dollars, show_seconds};
 use paceline_advisor::{Catalogue, Objective, Proposal, Recommendation};
 use serde_json::{Value, json};
 
@@ -129,7 +129,7 @@ pub(super) fn print(
     };
     terminal.data(format!(
         "search:      {}{failed}, {}, {}",
-        show_runs(found.runs),
+        show_count(found.runs, "run"),
         show_dollars(found.search_usd),
         show_seconds(found.search_seconds)
     ))

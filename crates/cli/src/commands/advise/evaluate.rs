@@ -4,7 +4,7 @@ use crate::arguments::idle_flags::{Rule, Typed};
 use crate::arguments::paths::local_path;
 use crate::arguments::units;
 use crate::terminal::failure::{Exit, forecast::explain_search, usage};
-use crate::terminal::{Table, Terminal, Unit};
+use crate::terminal::{Table, Terminal, Unit, show_count};
 use paceline_advisor::Objective;
 use paceline_advisor::evaluate::{
     Check, Half, ReplaySettings, Study, StudyExtras, StudyQuestion, StudySource, Summary,
@@ -217,8 +217,10 @@ fn nested(terminal: &Terminal, question: &StudyQuestion, splits: usize) -> anyho
     let found = question.nested(splits, &|done| bar.set(done))?;
     drop(bar);
     terminal.data(format!(
-        "\nour own method, {} tunings, {} ways of halving the applications, {} seeds",
-        found.tunings, found.splits, question.settings.seeds
+        "\nour own method, {}, {} of halving the applications, {}",
+        show_count(found.tunings, "tuning"),
+        show_count(found.splits, "way"),
+        show_count(question.settings.seeds, "seed")
     ))?;
     let mut table = Table::new(["constants", "n=6", "n=15", "total 10"]);
     for (name, figures) in [
@@ -254,8 +256,9 @@ fn regrets(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
     let header = first.regret.iter().map(|(runs, _)| format!("n={runs}"));
     terminal.data(format!(
-        "\nmean value over the optimum after n runs, {} jobs, {} seeds, leave-one-application-out",
-        first.jobs, first.seeds
+        "\nmean value over the optimum after n runs, {}, {}, leave-one-application-out",
+        show_count(first.jobs, "job"),
+        show_count(first.seeds, "seed")
     ))?;
     let mut table = Table::new(std::iter::once("method".to_owned()).chain(header.clone()));
     for summary in summaries {
@@ -308,7 +311,7 @@ fn searches(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
     ]);
     for summary in summaries {
         let [near, nearer, optimum] = summary.steps;
-        let spent = summary.spent.iter().find(|(runs, _)| *runs == 6).map_or(f64::NAN, |s| s.1);
+        let spent = summary.spent.iter().find(|(runs, _)| *runs == 6);
         let found = summary.found.last().map_or(f64::NAN, |found| found.1);
         let error = summary.prediction_error;
         table.row([
@@ -320,7 +323,7 @@ fn searches(terminal: &Terminal, summaries: &[Summary]) -> anyhow::Result<()> {
             format!("{:.1}", summary.failing * 100.0),
             format!("{:.1}", summary.own_stop[0]),
             format!("{:.3}", summary.own_stop[1]),
-            format!("{spent:.1}"),
+            spent.map_or_else(|| "–".to_owned(), |(_, spent)| format!("{spent:.1}")),
             format!("{:.2}", summary.total[1]),
             format!("{:.2}", summary.total[2]),
             error.map_or_else(|| "–".to_owned(), |error| format!("{:.0}", error * 100.0)),

@@ -6,6 +6,7 @@ use crate::terminal::failure::{Exit, FailureExt};
 use crate::terminal::show_bytes;
 use paceline_cloud::{CloudError, DataFlow, ModeAdvice, ProcessingMode, words};
 use paceline_runs::RunView;
+use paceline_stats::words::grouped;
 use std::path::PathBuf;
 
 /// Arguments of `paceline advise job`.
@@ -83,16 +84,16 @@ fn print(terminal: &Terminal, advice: &ModeAdvice) -> anyhow::Result<()> {
     terminal.data(format!("{name}: {how}"))?;
     terminal.data(format!("because {}", advice.reason))?;
     terminal.data(format!(
-        "every {}: {:.0} new examples; plan {} of memory and {} of disk for a month of data",
+        "every {}: {} new examples; plan {} of memory and {} of disk for a month of data",
         words::time(advice.window_seconds),
-        advice.window_examples,
+        grouped(advice.window_examples, 0),
         show_bytes(advice.memory_bytes),
         show_bytes(advice.disk_bytes),
     ))?;
     terminal.data(format!(
-        "a day's arrivals are {} of work, {:.1} % of this machine",
+        "a day's arrivals are {} of work, {} % of this machine",
         words::time(advice.daily_seconds),
-        advice.load * 100.0
+        grouped(advice.load * 100.0, 1)
     ))?;
     advice.warnings.iter().for_each(|warning| terminal.warn(warning));
     Ok(())

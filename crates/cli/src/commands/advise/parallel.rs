@@ -5,7 +5,7 @@ use super::subject::SubjectArgs;
 use crate::arguments::paths::local_path;
 use crate::arguments::units;
 use crate::terminal::failure::{Exit, FailureExt, forecast::explain, usage};
-use crate::terminal::{Table, Terminal, show_bytes, show_seconds};
+use crate::terminal::{Table, Terminal, show_bytes, show_count, show_seconds};
 use anyhow::Context;
 use paceline_cluster::spec;
 use paceline_forecast::oracle::{
@@ -82,9 +82,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let question = question(args)?;
     if let LayerSource::Measure { threads, .. } = &question.layers {
         terminal.note(format!(
-            "measuring `{}` layer by layer on {} threads",
+            "measuring `{}` layer by layer on {}",
             question.subject.model,
-            threads.unwrap_or_else(|| paceline_batch::cores().count)
+            show_count(threads.unwrap_or_else(|| paceline_batch::cores().count), "thread")
         ));
     }
     let found = question.answer().map_err(explain)?;

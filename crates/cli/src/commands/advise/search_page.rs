@@ -1,6 +1,6 @@
 //! The page of `paceline advise ask --out`: the search so far, and what the model makes of the space.
 
-use crate::terminal::{show_dollars, show_runs};
+use crate::terminal::{show_count, show_dollars};
 use paceline_advisor::{ExpectedValue, Objective, SearchSession, SearchedRun};
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::page::{Figure, Page};
@@ -20,7 +20,7 @@ pub(super) fn html(session: &SearchSession) -> anyhow::Result<String> {
     let spent = runs.iter().fold(0.0, |spent, run| spent + run.usd);
     let about = match runs.len() {
         0 => "no runs yet".to_owned(),
-        count => format!("{} so far, {}", show_runs(count), show_dollars(spent)),
+        count => format!("{} so far, {}", show_count(count, "run"), show_dollars(spent)),
     };
     let mut page = Page::new("The search so far", about);
     if !runs.is_empty() {

@@ -162,9 +162,5 @@ fn with_hint(error: FetchError) -> anyhow::Result<Fetched> {
         _ => Exit::Failed,
     };
     let hint = error.hint();
-    let failed = Err(error).exit(exit);
-    match hint {
-        Some(hint) => failed.hint(hint),
-        None => failed,
-    }
+    Err(error).exit(exit).hint_if_any(hint)
 }

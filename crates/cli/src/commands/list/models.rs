@@ -2,7 +2,7 @@
 
 use crate::{
     terminal::failure::{Exit, FailureExt, training, usage},
-    terminal::{Table, Terminal},
+    terminal::{Table, Terminal, show_count},
 };
 use paceline_data::rows::Hashing;
 use paceline_forecast::measure::stepping::{Stepper, Subject};
@@ -91,8 +91,9 @@ pub(super) fn profile(name: &str, args: &ProfileArgs, terminal: &Terminal) -> an
     let steps = f64::from(args.steps);
     let rate = args.batch_size as f64 / seconds;
     terminal.note(format!(
-        "{name}, batch {}, {threads} threads: {:.2} ms a step, {rate:.1} examples/s; this machine's peak is {:.0} GFLOP/s",
+        "{name}, batch {}, {}: {:.2} ms a step, {rate:.1} examples/s; this machine's peak is {:.0} GFLOP/s",
         args.batch_size,
+        show_count(threads, "thread"),
         1e3 * seconds,
         peak / 1e9
     ));

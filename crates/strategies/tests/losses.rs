@@ -174,6 +174,94 @@ fn next_generation(membership: &ThreadMembership) {
     }
 }
 
+/// The weights that a worker had with its last answer, when it had nothing more to do, count as handed out to no worker.
+#[test]
+fn a_lost_workers_batch_is_not_made_from_weights_beyond_the_bound() {
+    let mut job = Job::new("ps-async", 2, 1, 4);
+    job.options.max_staleness = Some(1);
+    let (batch, staleness) = std::thread::scope(|scope| {
+        let held = job.server(0);
+        scope.spawn(move || held.serve().unwrap());
+        let [mut lost, mut other] = [0, 1].map(|index| {
+            let membership = job.table.membership(worker(index));
+            job.exchange(Some(membership)).unwrap()
+        });
+        let (mut params, mut grad) = (job.start.clone(), Buffer::zeroed(WEIGHTS));
+        let mut ticket = lost.deal(0).unwrap().unwrap(); // and two more
+        let last = other.deal(0).unwrap().unwrap();
+        job.step(&mut *other, last, &mut params, &mut grad).unwrap();
+        for _ in 0..2 {
+            job.step(&mut *lost, ticket, &mut params, &mut grad).unwrap();
+            ticket = lost.deal(0).unwrap().unwrap();
+        }
+        drop(lost);
+        let again = other.deal(0).unwrap().unwrap();
+        let pushed = job.step(&mut *other, again, &mut params, &mut grad).unwrap();
+        other.leave().unwrap();
+        (again.batch, pushed.staleness)
+    });
+    assert_eq!(batch, 2, "it was dealt again");
+    assert!(staleness <= 1, "stale by {staleness}");
+}
+
+/// A worker died between two servers, and all that was left was dealt to one of the others when they formed again: it must not wait
+/// for an update that only those could bring that wait for work.
+#[test]
+fn workers_that_form_again_wait_for_no_update_that_was_cut_short() {
+    let gate = Arc::new(Gate::default());
+    let mut job = Job::new("ps-async", 3, 2, 4);
+    job.table = ThreadedJob::over(gated(vec![(worker(1), server(1), gate.clone())]), 3, 2);
+    let job = &job;
+    let versions = std::thread::scope(|scope| {
+        let servers = [0, 1].map(|index| {
+            let membership = job.table.membership(server(index));
+            let held = Arc::new(job.server_at(Arc::clone(&membership)));
+            let serving = Arc::clone(&held);
+            scope.spawn(move || {
+                serving.serve().unwrap_err();
+                next_generation(&membership);
+                serving.serve().unwrap();
+            });
+            held
+        });
+        let members = [0, 1, 2].map(|index| job.table.membership(worker(index)));
+        let exchanges = members.each_ref().map(|one| job.exchange(Some(Arc::clone(one))).unwrap());
+        let [mut first, mut lost, second] = exchanges;
+        first.deal(0).unwrap(); // all batches but one
+        let last = lost.deal(0).unwrap().unwrap();
+        gate.close();
+        let dying = scope.spawn(move || {
+            let (mut params, mut grad) = (job.start.clone(), Buffer::zeroed(WEIGHTS));
+            job.step(&mut *lost, last, &mut params, &mut grad).is_err()
+        });
+        let begun = Instant::now();
+        while servers[0].version() == 0 {
+            assert!(begun.elapsed() < PATIENCE, "it has the gradient");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        gate.break_down();
+        assert!(dying.join().unwrap());
+        job.table.lose(worker(1));
+        let [one, _, two] = members;
+        let workers = [(first, one), (second, two)].map(|(mut exchange, membership)| {
+            scope.spawn(move || {
+                let (mut params, mut grad) = (job.start.clone(), Buffer::zeroed(WEIGHTS));
+                next_generation(&membership);
+                exchange.reform(&mut params).unwrap();
+                while let Some(ticket) = exchange.deal(0).unwrap() {
+                    job.step(&mut *exchange, ticket, &mut params, &mut grad).unwrap();
+                }
+                exchange.leave().unwrap();
+            })
+        });
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        servers.map(|server| server.version())
+    });
+    assert_eq!(versions, [4, 3], "one never had the gradient of the lost worker");
+}
+
 #[test]
 fn synchronous_workers_are_all_told_which_worker_was_lost() {
     for phase in ["before its first step", "while the others wait"] {

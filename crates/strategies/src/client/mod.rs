@@ -176,6 +176,8 @@ impl Client {
         let (grant, rest) = self.grant(0, head)?;
         self.nothing_more(0, rest)?;
         self.take_tickets(&grant);
+        // Weights that came while it had nothing to do were not counted as handed out: a bound on staleness does not hold for them.
+        self.fresh &= self.synchronous;
         self.window.add(&grant.step_report);
         if self.synchronous {
             self.least = grant.version; // of all servers: the others may be a moment behind the first
@@ -334,12 +336,12 @@ impl Client {
             }
             self.ask()?;
         } else {
-            self.least = versions.into_iter().max().unwrap_or(0);
+            // What a server lacks was cut short with an earlier link. It may be dealt again or never come, and workers that wait for
+            // work bring nothing: none is waited for while there is any.
+            let latest = versions.into_iter().max().unwrap_or(0);
+            self.least = if self.over { latest } else { 0 };
         }
         self.fetch(params)?;
-        if !self.over && !self.synchronous {
-            self.least = 0;
-        }
         Ok(Version(self.remotes[0].version))
     }
 

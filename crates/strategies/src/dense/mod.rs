@@ -38,6 +38,8 @@ mod ledger;
 pub(crate) mod message;
 mod part;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod steps;
 pub(crate) mod tickets;
 

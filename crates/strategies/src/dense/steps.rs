@@ -20,6 +20,111 @@ impl DenseTable {
     pub(super) fn is_finished(&self, core: &Core<Self>) -> bool {
         core.stop || self.steps.is_some_and(|steps| core.ledger.version >= steps)
     }
+
+    /// Synchronous: makes the step of all gradients that are here, unless it is made.
+    pub(super) fn complete_step(&self, core: &mut Core<Self>, step: u64) {
+        if core.ledger.version != step {
+            return;
+        }
+        let taken =
+            (0..core.ledger.given.len()).filter(|rank| core.ledger.given[*rank] == Some(step));
+        let taken: Arc<[usize]> = taken.collect();
+        self.finish_step(core, &taken);
+        if self.led {
+            for rank in &*taken {
+                core.ledger.taken[*rank] = Some(Arc::clone(&taken));
+            }
+        }
+    }
+
+    /// Makes one update of the gradients of these workers.
+    fn finish_step(&self, core: &mut Core<Self>, ranks: &[usize]) {
+        let inboxes = Arc::clone(&core.inboxes);
+        let guards: Vec<_> = ranks
+            .iter()
+            .map(|rank| inboxes[*rank].read().unwrap_or_else(PoisonError::into_inner))
+            .collect();
+        let inboxes: Vec<&Inbox> = guards.iter().map(|guard| &**guard).collect();
+        let nonfinite = inboxes.iter().any(|inbox| inbox.head.step_report.nonfinite);
+        let step = core.ledger.version;
+        core.undo = self.rolls_back.then(|| core.ledger.counters());
+        // A step with NaN or infinity changes nothing, but counts: there is nothing in it to roll back.
+        let gradients = if nonfinite { &[] } else { &inboxes[..] };
+        core.ledger.part.apply_together(gradients, self.options.combine, step);
+        core.ledger.count(step, 0);
+        for inbox in inboxes {
+            core.count_vote(&inbox.head.step_report);
+        }
+        for rank in ranks {
+            core.ledger.given[*rank] = None;
+        }
+    }
+
+    /// Asynchronous: whether an update that is here has to wait for a copy, or for older ones.
+    pub(super) fn is_early(&self, core: &Core<Self>, rank: usize, batch: u64) -> bool {
+        !core.may_update(batch)
+            || (self.first && !core.ledger.pulls.may_push(rank, core.ledger.version))
+    }
+
+    /// Asynchronous: makes the update of a gradient whose time has come, or drops it; says whether it changed the weights. The
+    /// new ones go to `copy` as well.
+    pub(super) fn update(
+        &self,
+        core: &mut Core<Self>,
+        (rank, batch): (usize, u64),
+        push: &PushHead,
+        copy: Option<&mut [f32]>,
+        grant: &mut GrantHead,
+    ) -> bool {
+        let own = !self.first || core.ledger.tickets.complete(batch, rank);
+        let used = own && !core.ledger.done.contains(batch) && !push.step_report.nonfinite;
+        if used && self.first && self.led {
+            core.ledger.pulls.lands(rank);
+        } else {
+            core.ledger.pulls.forget(rank);
+        }
+        if push.step_report.nonfinite {
+            core.count_vote(&push.step_report);
+        } else if used {
+            let inboxes = Arc::clone(&core.inboxes);
+            let inbox = inboxes[rank].read().unwrap_or_else(PoisonError::into_inner);
+            let version = core.ledger.version;
+            core.ledger.part.apply(&inbox, version, copy);
+            grant.staleness = version.saturating_sub(push.pulled);
+            core.ledger.count(batch, grant.staleness);
+            core.ledger.brought[rank] = Some(batch);
+            core.count_vote(&push.step_report);
+        } else {
+            grant.dropped = true;
+            core.drop_vote(&push.step_report);
+        }
+        if self.first {
+            (grant.tickets, grant.count) = core.top_up(rank);
+            grant.over = core.ledger.tickets.is_over();
+        }
+        used
+    }
+}
+
+impl Core<DenseTable> {
+    /// Synchronous: a worker's gradient is here. False if the step it belongs to is over.
+    pub(super) fn give(&mut self, rank: usize, pulled: u64, step: u64) -> bool {
+        let is_due = pulled == self.ledger.version && step == self.ledger.version;
+        if is_due {
+            self.ledger.given[rank] = Some(step);
+        }
+        is_due
+    }
+
+    /// Synchronous: how many gradients of a step are here.
+    pub(super) fn given(&self, step: u64) -> usize {
+        self.ledger.given.iter().filter(|given| **given == Some(step)).count()
+    }
+
+    /// Synchronous: whether a step that has all its gradients waits for a copy.
+    pub(super) fn is_step_held(&self, step: u64) -> bool {
+        self.ledger.version == step && !self.may_update(step)
+    }
 }
 
 impl<'a> WorkerSession<'a, DenseTable> {
@@ -111,41 +216,16 @@ impl<'a> WorkerSession<'a, DenseTable> {
         let mut core = server.locked();
         core.ledger.resting[rank] = false;
         core.ledger.comes(rank, batch);
-        let mut core = server.wait_while(core, |core| {
-            !core.may_update(batch)
-                || (server.table.first && !core.ledger.pulls.may_push(rank, core.ledger.version))
-        })?;
-        let own = !server.table.first || core.ledger.tickets.complete(batch, rank);
-        let used = own && !core.ledger.done.contains(batch) && !push.step_report.nonfinite;
-        if used && server.table.first && server.table.led {
-            core.ledger.pulls.lands(rank);
-        } else {
-            core.ledger.pulls.forget(rank);
-        }
-        if push.step_report.nonfinite {
-            core.count_vote(&push.step_report);
-        } else if used {
-            let inboxes = Arc::clone(&self.inboxes);
-            let inbox = inboxes[rank].read().unwrap_or_else(PoisonError::into_inner);
-            let version = core.ledger.version;
-            // Where no worker has to wait for weights, they are copied as they are made.
-            let unbounded = server.table.options.max_staleness.is_none();
-            let dense = matches!(push.form, Form::Dense | Form::Mapped);
-            let windows = self.buffers.windows.as_mut();
-            let windows = windows.filter(|_| unbounded && dense && push.wants_weights);
-            self.buffers.copied = windows.is_some();
-            core.ledger.part.apply(&inbox, version, windows.map(|windows| windows.weights.write()));
-            grant.staleness = version.saturating_sub(push.pulled);
-            core.ledger.count(batch, grant.staleness);
-            core.ledger.brought[rank] = Some(batch);
-            core.count_vote(&push.step_report);
-        } else {
-            grant.dropped = true;
-            core.drop_vote(&push.step_report);
-        }
-        if server.table.first {
-            (grant.tickets, grant.count) = core.top_up(rank);
-            grant.over = core.ledger.tickets.is_over();
+        let mut core = server.wait_while(core, |core| server.table.is_early(core, rank, batch))?;
+        // Where no worker has to wait for weights, they are copied as they are made.
+        let unbounded = server.table.options.max_staleness.is_none();
+        let dense = matches!(push.form, Form::Dense | Form::Mapped);
+        let windows = self.buffers.windows.as_mut();
+        let windows = windows.filter(|_| unbounded && dense && push.wants_weights);
+        let copies = windows.is_some();
+        let copy = windows.map(|windows| windows.weights.write());
+        if server.table.update(&mut core, (rank, batch), push, copy, grant) {
+            self.buffers.copied = copies;
         }
         Ok(core)
     }
@@ -162,30 +242,17 @@ impl<'a> WorkerSession<'a, DenseTable> {
         if let Some(task) = core.lost {
             return Err(Interrupted::Lost(task).into());
         }
-        if push.pulled != core.ledger.version || step != core.ledger.version {
+        if !core.give(rank, push.pulled, step) {
             grant.dropped = true;
             core.drop_vote(&push.step_report);
             grant.over = server.table.is_finished(&core);
             return Ok(core);
         }
-        core.ledger.given[rank] = Some(step);
         let needed = self.inboxes.len() - server.table.options.backup_workers;
-        let here = core.ledger.given.iter().filter(|given| **given == Some(step)).count();
-        if here == needed {
-            core = server
-                .wait_while(core, |core| core.ledger.version == step && !core.may_update(step))?;
-            if core.ledger.version == step {
-                let taken = (0..core.ledger.given.len())
-                    .filter(|rank| core.ledger.given[*rank] == Some(step));
-                let taken: Arc<[usize]> = taken.collect();
-                self.finish_step(&mut core, &taken);
-                if server.table.led {
-                    for rank in &*taken {
-                        core.ledger.taken[*rank] = Some(Arc::clone(&taken));
-                    }
-                }
-                server.notify(&core);
-            }
+        if core.given(step) == needed {
+            core = server.wait_while(core, |core| core.is_step_held(step))?;
+            server.table.complete_step(&mut core, step);
+            server.notify(&core);
         } else {
             core = server.wait_while(core, |core| core.ledger.version == step)?;
         }
@@ -209,31 +276,9 @@ impl<'a> WorkerSession<'a, DenseTable> {
         let mut core = server
             .wait_while(server.locked(), |core| core.ledger.version == step && missing(core))?;
         if core.ledger.version == step {
-            self.finish_step(&mut core, ranks);
+            server.table.finish_step(&mut core, ranks);
             server.notify(&core);
         }
         Ok(server.wait_while(core, |core| core.ledger.version < least)?)
-    }
-
-    /// Makes one update of the gradients of these workers.
-    fn finish_step(&self, core: &mut Core<DenseTable>, ranks: &[usize]) {
-        let guards: Vec<_> = ranks
-            .iter()
-            .map(|rank| self.inboxes[*rank].read().unwrap_or_else(PoisonError::into_inner))
-            .collect();
-        let inboxes: Vec<&Inbox> = guards.iter().map(|guard| &**guard).collect();
-        let nonfinite = inboxes.iter().any(|inbox| inbox.head.step_report.nonfinite);
-        let step = core.ledger.version;
-        core.undo = self.server.table.rolls_back.then(|| core.ledger.counters());
-        // A step with NaN or infinity changes nothing, but counts: there is nothing in it to roll back.
-        let gradients = if nonfinite { &[] } else { &inboxes[..] };
-        core.ledger.part.apply_together(gradients, self.server.table.options.combine, step);
-        core.ledger.count(step, 0);
-        for inbox in inboxes {
-            core.count_vote(&inbox.head.step_report);
-        }
-        for rank in ranks {
-            core.ledger.given[*rank] = None;
-        }
     }
 }

@@ -114,11 +114,9 @@ impl<T: Table> ParameterServer<T> {
         over: impl Fn() -> bool,
         beside: Option<(&str, &(dyn Fn() + Sync))>,
     ) -> bool {
-        self.closing.store(false, Ordering::Release);
+        self.open(workers);
         let (tasks, inboxes) = {
-            let mut core = self.locked();
-            core.begin(workers);
-            self.table.begin(&mut core);
+            let core = self.locked();
             (Arc::clone(&core.tasks), Arc::clone(&core.inboxes))
         };
         self.sessions.store(tasks.len(), Ordering::Release);
@@ -146,6 +144,23 @@ impl<T: Table> ParameterServer<T> {
                 }
             }
         })
+    }
+
+    /// Begins a generation of these workers; the weights stay.
+    pub(crate) fn open(&self, workers: Vec<TaskId>) {
+        self.closing.store(false, Ordering::Release);
+        let mut core = self.locked();
+        core.begin(workers);
+        self.table.begin(&mut core);
+    }
+
+    /// Notes where a worker is.
+    pub(crate) fn note(&self, rank: usize, presence: Presence) {
+        let mut core = self.locked();
+        if core.note(rank, presence) {
+            self.table.presence_changed(&mut core, rank);
+            self.unlock(core);
+        }
     }
 
     /// Whether no worker is listened to any more.

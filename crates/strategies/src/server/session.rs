@@ -114,11 +114,7 @@ impl<'a, T: Table> WorkerSession<'a, T> {
 
     /// Notes where the worker is.
     pub(crate) fn note(&self, presence: Presence) {
-        let mut core = self.server.locked();
-        if core.note(self.rank, presence) {
-            self.server.table.presence_changed(&mut core, self.rank);
-            self.server.unlock(core);
-        }
+        self.server.note(self.rank, presence);
     }
 
     /// Answers until the worker leaves or hangs up, or the server closes.

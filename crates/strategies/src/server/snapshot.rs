@@ -25,13 +25,18 @@ impl<T: Table> ParameterServer<T> {
     ) -> Result<Option<MutexGuard<'_, Core<T>>>, Interrupted> {
         let since = Instant::now();
         let mut core = self.locked();
+        self.aim(&mut core, target);
+        let mut core = self.wait_while(core, |core| self.table.lags(core, target, since))?;
+        Ok(self.table.go_without(&mut core, target).then_some(core))
+    }
+
+    /// Makes updates up to `target`, and none beyond it.
+    pub(crate) fn aim(&self, core: &mut Core<T>, target: &T::Progress) {
         if let Some(hold) = &mut core.hold {
             hold.target = Some(target.clone());
         }
-        self.table.resume(&mut core, Some(target));
-        self.notify(&core);
-        let mut core = self.wait_while(core, |core| self.table.lags(core, target, since))?;
-        Ok(self.table.go_without(&mut core, target).then_some(core))
+        self.table.resume(core, Some(target));
+        self.notify(core);
     }
 
     /// Updates go on.

@@ -128,6 +128,15 @@ pub fn ensure_sites() -> anyhow::Result<()> {
     ])
 }
 
+/// Kubernetes' own client, for tests with a stand-in for its server.
+pub fn ensure_kubectl() -> anyhow::Result<()> {
+    let runs = Command::new("kubectl").args(["version", "--client"]).output();
+    if runs.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    apt_install(&["kubernetes-client"])
+}
+
 /// Open MPI, and what building the feature `mpi` needs: its headers, and libclang for the bindings to them.
 pub fn ensure_mpi() -> anyhow::Result<()> {
     let runs = |program: &str| Command::new(program).arg("--version").output().is_ok();

@@ -15,6 +15,7 @@ const TEST_ENVIRONMENT: Environment = Environment {
         "numpy==2.4.6",
         // Kubernetes' own description of the files in deploy/kubernetes.
         "kubeflow-trainer-api==2.3.0",
+        "kubernetes-validate==1.37.0",
         "pyyaml==6.0.3",
         // A second opinion on docs/run-folder.schema.json.
         "jsonschema==4.26.0",
@@ -74,6 +75,7 @@ fn install(root: &Path) -> Vec<(&'static str, anyhow::Result<()>)> {
         part("browser", &environment::ensure_browser),
         part("network", &environment::ensure_network_tools),
         part("sites", &environment::ensure_sites),
+        part("kubectl", &environment::ensure_kubectl),
         part("stores", &|| STORES.ensure(root).map(drop)),
         part("azurite", &|| AZURITE.ensure(root)),
         part("typescript", &|| TYPESCRIPT.ensure(root)),

@@ -84,6 +84,8 @@ fn a_job_on_dataproc_is_submitted_followed_fetched_and_its_cluster_deleted() {
     assert!(here.join("fetched/report.json").exists());
     done(&cloud(here, &["stop", "flowers"]));
     assert!(!here.join("cluster").exists());
+    // A cluster that is gone was no answer, and an error.
+    assert_eq!(state(here), "stopped");
     let calls = calls(here);
     assert!(calls.lines().all(|call| call.contains("--project=lab")), "{calls}");
 }
@@ -344,8 +346,9 @@ fn a_jobset_is_submitted_followed_fetched_and_deleted() {
 
 /// The same question as for the files in `deploy`.
 #[test]
-fn kubernetes_own_models_know_every_field_of_the_file_that_is_submitted() {
-    let Some(python) = paceline_testing::python("kubeflow_trainer_api, yaml") else { return };
+fn kubernetes_own_models_and_strict_schemas_accept_the_file_that_is_submitted() {
+    let needed = "kubeflow_trainer_api, kubernetes_validate, yaml";
+    let Some(python) = paceline_testing::python(needed) else { return };
     let site = site();
     let here = site.path();
     tool(here, "kubectl", "exit 0");

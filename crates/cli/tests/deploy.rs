@@ -103,16 +103,54 @@ fn every_file_is_in_the_table() {
     }
 }
 
-/// Fields change their names between releases, and a service may silently drop one that it does not know.
-#[test]
-fn kubernetes_own_models_know_every_field() {
-    let Some(python) = paceline_testing::python("kubeflow_trainer_api, yaml") else { return };
+/// What the models and the strict schemas of Kubernetes object to in files.
+fn objections(python: &Path, files: &[PathBuf]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/kubernetes_schema.py");
-    let files = ["jobset.yaml", "trainjob.yaml", "tfjob.yaml"]
-        .map(|name| deploy().join("kubernetes").join(name));
     let output = Command::new(python).arg(script).args(files).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const KUBERNETES: &str = "kubeflow_trainer_api, kubernetes_validate, yaml";
+
+/// Fields change their names between releases, and a service may silently drop one that it does not know.
+#[test]
+fn kubernetes_own_models_and_strict_schemas_accept_every_file() {
+    let Some(python) = paceline_testing::python(KUBERNETES) else { return };
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(deploy().join("kubernetes")).unwrap() {
+        files.push(entry.unwrap().path());
+    }
+    assert_eq!(files.len(), 3, "{files:?}");
+    assert_eq!(objections(&python, &files), "");
+}
+
+/// Each with what it says; without this the test above could not fail.
+#[test]
+fn a_file_that_an_api_server_would_refuse_is_refused_here() {
+    let Some(python) = paceline_testing::python(KUBERNETES) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let good = read("kubernetes/jobset.yaml");
+    let faults = [
+        ("- name: paceline\n                  image", "- image", "'name' is a required property"),
+        ("claimName", "claim", "claim: no such field"),
+        ("completions: 4", "completion: 4", "('completion' was unexpected)"),
+        ("{name: data, mountPath", "{name: date, mountPath", "no volume date"),
+        ("name: WORLD_SIZE", "name: RANK", "env has a name twice"),
+        ("parallelism: 4", "parallelism: \"4\"", "'4' is not of type 'integer'"),
+    ];
+    let files: Vec<PathBuf> =
+        (0..faults.len()).map(|fault| folder.path().join(format!("{fault}.yaml"))).collect();
+    for (file, (from, to, _)) in files.iter().zip(faults) {
+        assert!(good.contains(from), "{from}");
+        std::fs::write(file, good.replacen(from, to, 1)).unwrap();
+    }
+    let said = objections(&python, &files);
+    for (file, (_, to, words)) in files.iter().zip(faults) {
+        let name = file.display().to_string();
+        let own = said.lines().filter(|line| line.starts_with(&name)).collect::<String>();
+        assert!(own.contains(words), "{to}: {own}");
+    }
 }
 
 #[test]

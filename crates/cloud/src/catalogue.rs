@@ -47,7 +47,8 @@ pub struct CloudCatalogue {
     pub machines: Vec<MachineType>,
     #[serde(rename = "disk")]
     pub disks: Vec<DiskType>,
-    /// Prices of GPUs, by the names that the quotas have; the shipped catalogues have none.
+    /// Prices of GPUs that are attached to a machine, by the names that the quotas have; of the shipped catalogues Google's has
+    /// some. Others come with machine types of their own.
     #[serde(default, rename = "gpu", skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuType>,
 }

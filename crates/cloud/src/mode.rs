@@ -48,10 +48,11 @@ pub struct ModeAdvice {
     pub daily_seconds: f64,
     /// Share of the machine that arrivals alone keep busy.
     pub load: f64,
-    /// Examples of one window, and the seconds between two of them.
+    /// Examples of one window, and the seconds between two of them; both zero where nothing arrives.
     pub window_examples: f64,
     pub window_seconds: f64,
-    /// Bytes to plan for a window in memory (two of them: one fills while one is learned from).
+    /// Bytes to plan in memory: of a window two (one fills while one is learned from), of a batch all data where several passes
+    /// would else read them again, and nothing for one pass.
     pub memory_bytes: f64,
     /// Bytes of disk for a month of data at this growth.
     pub disk_bytes: f64,
@@ -100,7 +101,9 @@ impl DataFlow {
         let per_second = self.bytes_per_day / self.bytes_per_example / DAY;
         let room = self.delay * SHARE_OF_DELAY;
         let (mode, reason) = if self.bytes_per_day == 0.0 {
-            (ProcessingMode::Batch, "nothing arrives: train once".to_owned())
+            let reason =
+                format!("nothing arrives: train once, which takes {}", time(whole_seconds));
+            (ProcessingMode::Batch, reason)
         } else if whole_seconds <= room {
             let reason = format!(
                 "training on everything takes {}, less than half of the {} a model may be old",
@@ -110,7 +113,7 @@ impl DataFlow {
             (ProcessingMode::Batch, reason)
         } else if self.delay >= STREAM_BELOW {
             let reason = format!(
-                "training on everything takes {}, too long for a delay of {}; what arrives within it takes {}",
+                "training on everything takes {}, more than half of the {} a model may be old; what arrives in that half takes {}",
                 time(whole_seconds),
                 time(self.delay),
                 time(load * room)
@@ -123,14 +126,18 @@ impl DataFlow {
             );
             (ProcessingMode::Streaming, reason)
         };
+        let arrives = self.bytes_per_day > 0.0;
         let window_seconds = match mode {
+            ProcessingMode::Batch if !arrives => 0.0,
             ProcessingMode::Batch => {
                 (whole_seconds / SHARE_OF_DELAY).max(self.delay).min(self.delay.max(DAY))
             }
             ProcessingMode::Online | ProcessingMode::Streaming => room,
         };
-        let window_examples = (per_second * window_seconds).ceil().max(1.0);
+        let window_examples =
+            if arrives { (per_second * window_seconds).ceil().max(1.0) } else { 0.0 };
         let memory_bytes = match mode {
+            ProcessingMode::Batch if self.passes <= 1.0 => 0.0,
             ProcessingMode::Batch => self.bytes,
             _ => 2.0 * window_examples * self.bytes_per_example,
         };
@@ -208,6 +215,30 @@ mod tests {
         let expected = (10e9f64 / 300.0 / DAY * 30.0).ceil();
         assert_eq!((advice.window_seconds, advice.window_examples), (30.0, expected));
         assert_eq!(advice.memory_bytes, 2.0 * expected * 300.0);
+    }
+
+    #[test]
+    fn where_nothing_arrives_a_window_of_one_example_was_advised() {
+        let still = DataFlow { bytes_per_day: 0.0, delay: 1.0, ..flow() }.advise().unwrap();
+        assert_eq!((still.window_seconds, still.window_examples), (0.0, 0.0));
+        assert_eq!(still.reason, "nothing arrives: train once, which takes 11 min");
+    }
+
+    #[test]
+    fn one_pass_over_the_data_was_told_to_keep_them_in_memory() {
+        let once = flow().advise().unwrap();
+        assert_eq!((once.memory_bytes, once.warnings.len()), (0.0, 0));
+        let thrice = DataFlow { passes: 3.0, ..flow() }.advise().unwrap();
+        assert_eq!(thrice.memory_bytes, 100e9);
+        assert!(thrice.warnings[0].contains("every pass reads them again"), "{thrice:?}");
+    }
+
+    #[test]
+    fn eleven_minutes_were_called_too_long_for_fifteen() {
+        let advice = DataFlow { delay: 900.0, ..flow() }.advise().unwrap();
+        let expected =
+            "training on everything takes 11 min, more than half of the 15 min a model may be old";
+        assert!(advice.reason.starts_with(expected), "{}", advice.reason);
     }
 
     #[test]

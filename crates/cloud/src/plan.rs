@@ -412,7 +412,7 @@ fn mark_pareto(shapes: &mut [Shape]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::{GpuType, Provider};
+    use crate::catalogue::Provider;
     use crate::job::JobData;
     use crate::quota::Limits;
     use proptest::prelude::*;
@@ -515,18 +515,21 @@ mod tests {
 
     #[test]
     fn gpus_cost_what_the_catalogue_says_and_their_price_is_missing_where_it_says_nothing() {
-        let job = flowers(
-            "[shape]\nmachines = ['n1-standard-2']\nmax_nodes = 2\ngpus_per_node = 1\ngpu = 'T4'\n",
-        );
-        let without = Plan::new(&job, &gcp(), Objective::Time).unwrap();
-        assert_eq!((without.gpu_usd_per_hour, without.chosen().gpus), (None, 2));
-        let priced = CloudCatalogue {
-            gpus: vec![GpuType { name: "T4".to_owned(), usd_per_hour: 0.5 }],
-            ..gcp()
+        let with = |gpu: &str| {
+            let shape = "[shape]\nmachines = ['n1-standard-2']\nmax_nodes = 2\n";
+            let job = flowers(&format!("{shape}gpus_per_node = 1\ngpu = '{gpu}'\n"));
+            Plan::new(&job, &gcp(), Objective::Time).unwrap()
         };
-        let plan = Plan::new(&job, &priced, Objective::Time).unwrap();
-        let more = plan.chosen().usd - without.chosen().usd;
-        assert!((more - 2.0 * 0.5 * plan.chosen().seconds / 3600.0).abs() < 1e-9, "{more}");
+        // K80 are not rented any more, so that the shipped catalogue has no price of them.
+        let without = with("K80");
+        assert_eq!((without.gpu_usd_per_hour, without.chosen().gpus), (None, 2));
+        for gpu in gcp().gpus {
+            let plan = with(&gpu.name);
+            assert_eq!(plan.gpu_usd_per_hour, Some(gpu.usd_per_hour));
+            let more = plan.chosen().usd - without.chosen().usd;
+            let gpus = 2.0 * gpu.usd_per_hour * plan.chosen().seconds / 3600.0;
+            assert!((more - gpus).abs() < 1e-9, "{}: {more}", gpu.name);
+        }
     }
 
     #[test]

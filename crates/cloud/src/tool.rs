@@ -113,10 +113,13 @@ fn how(status: ExitStatus) -> String {
     status.code().map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"))
 }
 
+/// The last lines, or the error and what follows it where a line says that it is one: advice behind it may be long.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let from = lines.len().saturating_sub(LAST_LINES);
-    lines[from..].join(" | ")
+    let error = lines.iter().rposition(|line| line.starts_with("ERROR:"));
+    let from = error.unwrap_or_else(|| lines.len().saturating_sub(LAST_LINES));
+    let most = lines.len().min(from + LAST_LINES);
+    lines[from..most].join(" | ")
 }
 
 /// The command as one would type it.
@@ -146,7 +149,8 @@ pub fn advice(error: &CloudError) -> Option<&'static str> {
                 _ => "install it, or put it on the PATH",
             });
         }
-        CloudError::Tool { said, .. } => said.to_lowercase(),
+        // The name of an operation does not say why it failed.
+        CloudError::Tool { said, .. } => said.to_lowercase().replace("listservicequotas", ""),
         CloudError::Unfinished { source, .. } => return advice(source),
         _ => return None,
     };
@@ -173,10 +177,19 @@ pub fn advice(error: &CloudError) -> Option<&'static str> {
         "401",
         "reauthentication",
         "could not automatically determine credentials",
-        "not logged in",
-        "no active account",
+        "active account selected",
+        "az login",
+        "unable to locate credentials",
+        "session associated with this profile has expired",
+        "expiredtoken",
     ]) {
         Some("log in again with the provider's own tool; no credential is kept here")
+    } else if has(&["alreadyexists", "already_exists"]) {
+        Some("something of that name is there: choose another `name` in the job's file")
+    } else if has(&["notfound", "not_found"]) {
+        Some(
+            "the service has nothing of that name, or no longer: it was deleted, or its idle time ended",
+        )
     } else if has(&["preempted", "preemption"]) {
         Some("the provider reclaimed the machine: submit again, with `--resume RUN` in the command")
     } else {
@@ -212,6 +225,45 @@ mod tests {
         assert!(matches!(hasty.output(&sleep), Err(CloudError::Silent { .. })));
         let raised = AtomicBool::new(true);
         assert!(matches!(tool(&raised).output(&sleep), Err(CloudError::Interrupted { .. })));
+    }
+
+    #[test]
+    fn a_failure_to_list_quotas_was_taken_for_an_exceeded_one() {
+        let with = |said: &str| {
+            let (command, how) = (String::new(), String::new());
+            advice(&CloudError::Tool { command, how, said: said.to_owned() })
+        };
+        let failed = "An error occurred (500) when calling the ListServiceQuotas operation (reached max retries: 4): Internal Server Error";
+        assert_eq!(with(failed), None);
+        let denied = "An error occurred (AccessDeniedException) when calling the ListServiceQuotas operation: not allowed";
+        assert!(with(denied).is_some_and(|hint| hint.contains("lacks a permission")));
+        let exceeded = "An error occurred (VcpuLimitExceeded) when calling the RunInstances operation: You have requested more vCPU capacity than your current vCPU limit of 8 allows";
+        assert!(with(exceeded).is_some_and(|hint| hint.contains("larger quota")));
+    }
+
+    #[test]
+    fn the_error_was_cut_off_where_advice_of_many_lines_followed_it() {
+        let printed = "WARNING: old\nERROR: (gcloud.services.list) You do not currently have an active account selected.\nPlease run:\n\n  $ gcloud auth login\n\nto obtain new credentials.\n\nIf you have already logged in with a different account, run:\n\n  $ gcloud config set account ACCOUNT\n\nto select an already authenticated account to use.\n";
+        let said = last_lines(printed);
+        assert!(said.starts_with("ERROR: (gcloud.services.list) You do not"), "{said}");
+        assert!(said.ends_with("$ gcloud config set account ACCOUNT"), "{said}");
+        assert_eq!(last_lines("1\n2\n3\n4\n5\n6\n7\n"), "2 | 3 | 4 | 5 | 6 | 7");
+    }
+
+    /// As `gcloud` 528, `aws` 1.45 and `az` 2.91 print it.
+    #[test]
+    fn who_is_not_logged_in_is_told_to_log_in_whatever_the_tools_words() {
+        let words = [
+            "ERROR: (gcloud.services.list) You do not currently have an active account selected. | Please run: | $ gcloud auth login",
+            "Unable to locate credentials. You can configure credentials by running \"aws configure\".",
+            "An error occurred (ExpiredToken) when calling the GetCallerIdentity operation: The security token included in the request is expired",
+            "ERROR: Please run 'az login' to setup account.",
+        ];
+        for said in words {
+            let (command, how) = (String::new(), String::new());
+            let error = CloudError::Tool { command, how, said: said.to_owned() };
+            assert!(advice(&error).is_some_and(|hint| hint.contains("log in again")), "{said}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Times of jobs as people say them.
+//! Times and costs of jobs as people say them.
 
 /// The largest unit that gives at least two, with two digits.
 #[must_use]
@@ -13,9 +13,25 @@ pub fn time(seconds: f64) -> String {
     if value >= 10.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
+/// Dollars in cents; below ten cents two digits, so that no job seems to be free.
+#[must_use]
+pub fn dollars(usd: f64) -> String {
+    if usd <= 0.0 || usd >= 0.1 {
+        return format!("{usd:.2}");
+    }
+    let zeros = (-usd.log10()).floor().min(8.0) as usize;
+    format!("{usd:.0$}", zeros + 2)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::time;
+    use super::{dollars, time};
+
+    #[test]
+    fn a_job_of_less_than_half_a_cent_seemed_to_be_free() {
+        let said: Vec<String> = [0.0, 0.00141, 0.0149, 0.1, 0.372, 12.0].map(dollars).into();
+        assert_eq!(said, ["0.00", "0.0014", "0.015", "0.10", "0.37", "12.00"]);
+    }
 
     #[test]
     fn a_time_has_the_unit_a_person_would_use() {

@@ -1,8 +1,8 @@
-//! `aws`: who is logged in, the vCPU and disk quotas less what runs already, whether the region offers the instance type.
+//! `aws`: who is logged in and may rent machines, the vCPU and disk quotas less what runs already, whether the region offers the instance type.
 //!
 //! Elastic addresses have a quota too, but machines get addresses of their own, which do not count against it.
 
-use super::{AccountCheck, CheckRequest, Finding, bucket, number, or_unknown};
+use super::{AccountCheck, CheckRequest, Finding, bucket, number, or_unknown, without};
 use crate::error::CloudError;
 use crate::quota::Limits;
 use crate::tool::{Tool, argv};
@@ -26,6 +26,7 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
     if let Some(identity) = or_unknown("account", identity, &mut findings)? {
         let name = identity["Arn"].as_str().unwrap_or("an account without a name");
         findings.push(Finding::yes(format!("logged in as {name}")));
+        permissions(request, name, &|words| tool.json(&call(words)), &mut findings)?;
     }
     for service in ["ec2", "ebs"] {
         let quotas =
@@ -70,6 +71,54 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
         }
     }
     Ok(AccountCheck { findings, left })
+}
+
+/// What AWS's own simulation says of the user or role, groups and the organisation's policies included. It is asked of all resources at
+/// once, so that what is allowed of some only is not known.
+fn permissions(
+    request: &CheckRequest,
+    name: &str,
+    ask: &dyn Fn(&[&str]) -> Result<Value, CloudError>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), CloudError> {
+    if request.permissions.is_empty() {
+        return Ok(());
+    }
+    let source = match assumed_role(name) {
+        None => name.to_owned(),
+        // The session's name lacks the path of its role.
+        Some((role, plain)) => without(ask(&["iam", "get-role", "--role-name", role]))?
+            .and_then(|answer| answer["Role"]["Arn"].as_str().map(str::to_owned))
+            .unwrap_or(plain),
+    };
+    let words =
+        ["iam", "simulate-principal-policy", "--policy-source-arn", &source, "--action-names"];
+    let actions = request.permissions.iter().map(String::as_str);
+    let words: Vec<&str> = words.into_iter().chain(actions).collect();
+    let Some(answer) = or_unknown("permissions", ask(&words), findings)? else { return Ok(()) };
+    for result in answer["EvaluationResults"].as_array().into_iter().flatten() {
+        let action = result["EvalActionName"].as_str().unwrap_or("an action without a name");
+        let hint = format!("ask the account's administrator for a policy that allows {action}");
+        let unsure = result["MissingContextValues"].as_array().is_some_and(|list| !list.is_empty());
+        findings.push(match result["EvalDecision"].as_str() {
+            Some("allowed") => Finding::yes(format!("{name} has {action}")),
+            Some("explicitDeny") if !unsure => {
+                Finding::no(format!("{name} lacks {action}: a policy denies it"), hint)
+            }
+            _ => Finding::unknown(
+                format!("not known whether {name} has {action}: no policy of its own or of its groups allows it of everything, one may of some"),
+                hint,
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// The role of `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION`, and its name if it has no path.
+fn assumed_role(name: &str) -> Option<(&str, String)> {
+    let (head, rest) = name.split_once(":assumed-role/")?;
+    let role = rest.split('/').next()?;
+    Some((role, format!("{}:role/{role}", head.replacen(":sts:", ":iam:", 1))))
 }
 
 /// What a quota leaves.

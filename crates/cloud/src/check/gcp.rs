@@ -1,4 +1,6 @@
-//! `gcloud`: the active account, enabled services, the region's quotas, the machine type, the cluster's name.
+//! `gcloud`: the active account and its permissions, enabled services, the region's quotas, the machine type, the cluster's name.
+
+mod permissions;
 
 use super::{AccountCheck, CheckRequest, Finding, bucket, number, or_unknown};
 use crate::error::CloudError;
@@ -25,7 +27,7 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
         });
     }
     if let Some(who) = who.filter(|_| !request.permissions.is_empty()) {
-        permissions(request, &who, tool, &mut findings)?;
+        permissions::check(request, &who, tool, &mut findings)?;
     }
     for url in request.buckets.iter().filter(|url| url.starts_with("gs://")) {
         bucket(url, tool.output(&call(&["storage", "buckets", "describe", url])), &mut findings)?;
@@ -63,78 +65,6 @@ fn entries(value: &Value) -> &[Value] {
 
 fn active(accounts: &Value) -> Option<&str> {
     entries(accounts).iter().find(|entry| entry["status"] == "ACTIVE")?["account"].as_str()
-}
-
-/// Which of the permissions the account's own roles in the project have. Roles of groups, folders and organisations are not
-/// visible there, so that nothing but a grant is certain.
-fn permissions(
-    request: &CheckRequest,
-    who: &str,
-    tool: Tool<'_>,
-    findings: &mut Vec<Finding>,
-) -> Result<(), CloudError> {
-    let Some(project) = project(request, tool, findings)? else { return Ok(()) };
-    let words = ["gcloud", "projects", "get-iam-policy", &project, "--format=json"];
-    let policy = or_unknown("permissions", tool.json(&argv(words)), findings)?;
-    let Some(policy) = policy else { return Ok(()) };
-    let kind = if who.ends_with(".gserviceaccount.com") { "serviceAccount" } else { "user" };
-    let member = format!("{kind}:{who}");
-    let mut missing: Vec<&String> = request.permissions.iter().collect();
-    let roles = entries(&policy["bindings"]).iter().filter(|binding| {
-        binding["condition"].is_null()
-            && entries(&binding["members"]).iter().any(|each| each == member.as_str())
-    });
-    for role in roles.filter_map(|binding| binding["role"].as_str()) {
-        if missing.is_empty() {
-            break;
-        }
-        let mut describe = argv(["gcloud", "iam", "roles", "describe"]);
-        match role.split_once("/roles/") {
-            Some((owner, name)) => {
-                describe.push(name.to_owned());
-                describe.push(match owner.split_once('/') {
-                    Some(("organizations", id)) => format!("--organization={id}"),
-                    _ => format!("--project={project}"),
-                });
-            }
-            None => describe.push(role.to_owned()),
-        }
-        describe.push("--format=json".to_owned());
-        let Some(found) = or_unknown(role, tool.json(&describe), findings)? else { continue };
-        let has =
-            |name: &str| entries(&found["includedPermissions"]).iter().any(|each| each == name);
-        for name in missing.extract_if(.., |name| has(name)) {
-            findings.push(Finding::yes(format!("{who} has {name} by {role}")));
-        }
-    }
-    for name in missing {
-        findings.push(Finding::unknown(
-            format!("no role of {who} in {project} has {name}; a group, folder or organisation may still grant it"),
-            format!("ask the project's owner for a role that has {name}"),
-        ));
-    }
-    Ok(())
-}
-
-/// The project that was given, or the tool's own.
-fn project(
-    request: &CheckRequest,
-    tool: Tool<'_>,
-    findings: &mut Vec<Finding>,
-) -> Result<Option<String>, CloudError> {
-    if let Some(project) = &request.project {
-        return Ok(Some(project.clone()));
-    }
-    let config = tool.json(&argv(["gcloud", "config", "list", "--format=json"]));
-    let Some(config) = or_unknown("project", config, findings)? else { return Ok(None) };
-    let project = config["core"]["project"].as_str().map(str::to_owned);
-    if project.is_none() {
-        findings.push(Finding::no(
-            "no project is chosen",
-            "give --project, or run `gcloud config set project NAME`",
-        ));
-    }
-    Ok(project)
 }
 
 fn service(services: &Value, name: &str) -> Finding {

@@ -124,6 +124,18 @@ fn missing_permission(said: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(sound)).then_some(name)
 }
 
+/// Which permissions renting machines needs, by the provider's names: for who starts them without a service that does.
+#[must_use]
+pub fn renting(provider: Provider) -> &'static [&'static str] {
+    match provider {
+        Provider::Gcp => &["compute.instances.create", "compute.instances.delete"],
+        Provider::Aws => &["ec2:RunInstances", "ec2:TerminateInstances"],
+        Provider::Azure => {
+            &["Microsoft.Compute/virtualMachines/write", "Microsoft.Compute/virtualMachines/delete"]
+        }
+    }
+}
+
 /// Asks the provider's tool. Errors only where it is missing or the user interrupts; what it cannot say is a finding.
 pub fn account(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountCheck, CloudError> {
     let mut check = match request.provider {
@@ -173,6 +185,15 @@ fn or_unknown<T>(
             findings.push(Finding::failed(what, &error));
             Ok(None)
         }
+    }
+}
+
+/// The answer, or `None` where the tool could not give it; what ends the whole check is passed on.
+fn without<T>(result: Result<T, CloudError>) -> Result<Option<T>, CloudError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ (CloudError::NoTool { .. } | CloudError::Interrupted { .. })) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 

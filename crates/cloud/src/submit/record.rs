@@ -37,6 +37,9 @@ pub struct SubmittedJob {
     /// How many commands of the submission have succeeded; `None` once all have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfinished: Option<usize>,
+    /// Whether its end was asked for; what the service then does not know any more has ended.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stopped: bool,
 }
 
 /// What a plan expects of a job: low, expected, high.
@@ -91,6 +94,7 @@ impl SubmittedJob {
             fetched: None,
             submitted,
             unfinished: Some(0),
+            stopped: false,
         };
         job.keep(folder)?;
         let commands = job.steps.submit.clone();
@@ -195,7 +199,10 @@ impl SubmittedJob {
             return Ok(JobState::Submitting);
         }
         let Some(target) = target(&self.target) else { return Ok(JobState::Unknown) };
-        Ok(target.state(&tool.output(&self.status_command(folder))?))
+        match tool.output(&self.status_command(folder)) {
+            Err(error) if self.stopped && is_gone(&error) => Ok(JobState::Stopped),
+            answer => Ok(target.state(&answer?)),
+        }
     }
 
     /// The command that shows logs and follows them.
@@ -208,6 +215,7 @@ impl SubmittedJob {
     pub fn stop(&self, folder: &Path, tool: Tool<'_>) -> Result<Ending, CloudError> {
         if self.unfinished.is_none() {
             self.end(&self.id, folder, tool)?;
+            Self { stopped: true, ..self.clone() }.keep(folder)?;
             return Ok(Ending::Asked);
         }
         let ids = if self.steps.find.is_empty() {
@@ -241,6 +249,16 @@ impl SubmittedJob {
     fn filled(&self, argv: &[String], id: &str, folder: &Path) -> Vec<String> {
         fill(argv, &[("{id}", id), ("{folder}", &folder.display().to_string())])
     }
+}
+
+/// Whether the service has nothing of that name.
+fn is_gone(error: &CloudError) -> bool {
+    let CloudError::Tool { said, .. } = error else { return false };
+    ["NotFound", "NOT_FOUND"].iter().any(|word| said.contains(word))
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn write(path: &Path, content: &str) -> Result<(), CloudError> {

@@ -100,6 +100,20 @@ fn dataproc_takes_only_what_spark_spreads_and_the_planned_disk() {
     assert!(create.contains("--max-age=90m") && create.contains("--project=lab"), "{create}");
 }
 
+/// Its own description of a disk names `pd-ssd`, `pd-standard` and a kind for one series of machines.
+#[test]
+fn vertex_was_asked_for_a_balanced_disk_which_it_does_not_have() {
+    let disk = |kind: &str, gb| {
+        let request = SubmitRequest { disk: Some((kind.to_owned(), gb)), ..request(TRAIN) };
+        let steps = target("vertex").unwrap().steps(&request).unwrap();
+        let (_, rest) = steps.files[0].1.split_once("diskSpec: ").unwrap();
+        rest.lines().next().unwrap().to_owned()
+    };
+    assert_eq!(disk("pd-balanced", 23), "{bootDiskType: \"pd-ssd\", bootDiskSizeGb: 100}");
+    assert_eq!(disk("pd-ssd", 400), "{bootDiskType: \"pd-ssd\", bootDiskSizeGb: 400}");
+    assert_eq!(disk("pd-standard", 238), "{bootDiskType: \"pd-standard\", bootDiskSizeGb: 238}");
+}
+
 #[test]
 fn the_gpus_that_were_checked_are_the_ones_asked_for() {
     let with = |gpu: &str| SubmitRequest { gpu: Some((gpu.to_owned(), 2)), ..request(TRAIN) };

@@ -6,6 +6,9 @@ use crate::tool::argv;
 
 pub(super) struct Vertex;
 
+/// The size of a boot disk where none is asked for.
+const LEAST_DISK_GB: u32 = 100;
+
 impl Target for Vertex {
     fn name(&self) -> &'static str {
         "vertex"
@@ -46,6 +49,9 @@ impl Target for Vertex {
                 format!("\n    env:\n    - {{name: PACELINE_KEY_FILE, value: {}}}", text(key));
         }
         let disk = request.disk.as_ref().map_or(String::new(), |(kind, gb)| {
+            // It has hard disks and SSDs only, of 100 GB where nothing is said: a smaller one saves nothing worth a refusal.
+            let kind = if kind == "pd-standard" { kind.as_str() } else { "pd-ssd" };
+            let gb = (*gb).max(LEAST_DISK_GB);
             format!("\n    diskSpec: {{bootDiskType: {}, bootDiskSizeGb: {gb}}}", text(kind))
         });
         let gpu = request.attached_gpu("vertex")?.map_or(String::new(), |(gpu, count)| {

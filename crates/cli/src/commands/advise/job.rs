@@ -83,18 +83,29 @@ fn print(terminal: &Terminal, advice: &ModeAdvice) -> anyhow::Result<()> {
     };
     terminal.data(format!("{name}: {how}"))?;
     terminal.data(format!("because {}", advice.reason))?;
-    terminal.data(format!(
-        "every {}: {} new examples; plan {} of memory and {} of disk for a month of data",
-        words::time(advice.window_seconds),
-        grouped(advice.window_examples, 0),
-        show_bytes(advice.memory_bytes),
-        show_bytes(advice.disk_bytes),
-    ))?;
-    terminal.data(format!(
-        "a day's arrivals are {} of work, {} % of this machine",
-        words::time(advice.daily_seconds),
-        grouped(advice.load * 100.0, 1)
-    ))?;
+    let memory = match (advice.mode, advice.memory_bytes > 0.0) {
+        (ProcessingMode::Batch, false) => "one pass keeps no data in memory; plan".to_owned(),
+        (ProcessingMode::Batch, true) => {
+            let bytes = show_bytes(advice.memory_bytes);
+            format!("plan {bytes} of memory, so that passes do not read again, and")
+        }
+        _ => format!("plan {} of memory and", show_bytes(advice.memory_bytes)),
+    };
+    let disk = show_bytes(advice.disk_bytes);
+    if advice.window_seconds == 0.0 {
+        terminal.data(format!("{memory} {disk} of disk"))?;
+    } else {
+        terminal.data(format!(
+            "every {}: {} new examples; {memory} {disk} of disk for a month of data",
+            words::time(advice.window_seconds),
+            grouped(advice.window_examples, 0),
+        ))?;
+        terminal.data(format!(
+            "a day's arrivals are {} of work, {} % of this machine",
+            words::time(advice.daily_seconds),
+            grouped(advice.load * 100.0, 1)
+        ))?;
+    }
     advice.warnings.iter().for_each(|warning| terminal.warn(warning));
     Ok(())
 }

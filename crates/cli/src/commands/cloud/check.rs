@@ -5,7 +5,7 @@ use crate::terminal::Terminal;
 use crate::terminal::failure::Exit;
 use paceline_cloud::{
     Plan,
-    check::{Answer, CheckRequest, account},
+    check::{Answer, CheckRequest, account, renting},
     submit,
 };
 use serde_json::json;
@@ -27,7 +27,7 @@ pub struct Args {
     /// Region [default: the catalogue's]
     #[arg(long)]
     region: Option<String>,
-    /// Where it will be submitted: the services that needs are looked for, too
+    /// Where it will be submitted: the services and permissions that needs are looked for, too
     #[arg(long, value_parser = super::submit::targets())]
     target: Option<String>,
 }
@@ -41,7 +41,11 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let shape = plan.chosen();
     let target = args.target.as_deref().and_then(submit::target);
     let services = target.map_or(&[][..], |target| target.services());
-    let permissions = target.map_or(&[][..], |target| target.permissions());
+    // Without a target the machines are rented by hand.
+    let permissions = match target {
+        Some(target) => target.permissions(),
+        None => renting(catalogue.provider),
+    };
     let request = CheckRequest {
         provider: catalogue.provider,
         project: args.project.clone(),

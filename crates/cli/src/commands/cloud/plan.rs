@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Arguments of `paceline cloud plan`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A job file:\n  name = \"flowers\"\n  command = [\"prepare\", \"gs://lab/photos\", \"gs://lab/shards\", \"--size\", \"192\"]\n  [data]\n  gb = 0.22                  # read in one pass\n  examples = 3670\n  files = 3670               # single files; left out for shards\n  [measured]                 # on a machine at hand\n  examples_per_second = 40\n  cores = 2\n  [quota]                    # `paceline cloud check` reads them from the account\n  vcpus = 8\n  addresses = 4\n  standard_disk_gb = 716\n  [limits]\n  deadline_minutes = 30\n  [shape]\n  extra_nodes = 1            # a Dataproc master\n\nExamples:\n  paceline cloud plan flowers.toml --provider gcp\n  paceline cloud plan train.toml --provider aws --objective time --chart front.svg"
+    after_help = "A job file:\n  name = \"flowers\"\n  command = [\"prepare\", \"gs://lab/photos\", \"gs://lab/shards\", \"--size\", \"192\"]\n  [data]\n  gb = 0.22                  # read in one pass\n  examples = 3670\n  files = 3670               # single files; left out for shards\n  [measured]                 # on a machine at hand\n  examples_per_second = 40\n  cores = 2\n  [quota]                    # `paceline cloud check` reads them from the account\n  vcpus = 8\n  addresses = 4\n  standard_disk_gb = 716\n  [limits]\n  deadline_minutes = 30\n  [shape]\n  extra_nodes = 1            # a Dataproc master\nof training besides:\n  [exchange]                 # what the nodes send each other\n  gradient_mb = 0.25         # four bytes for each weight\n  batch_size = 64\n  [[accuracy]]               # as measured, for `--objective accuracy`; one for each batch size\n  batch_size = 64\n  accuracy = 0.98\n\nExamples:\n  paceline cloud plan flowers.toml --provider gcp\n  paceline cloud plan train.toml --provider aws --objective time --chart front.svg"
 )]
 pub struct Args {
     /// The job: data, measured rate, limits, quotas
@@ -70,14 +70,14 @@ pub(super) fn sentence(plan: &Plan) -> String {
         Bound::Start => "starting the machines takes most of it".to_owned(),
     };
     format!(
-        "{}: {machines} with {:.0} GB {} each: {} ({} to {}), ${:.2}; {bound}",
+        "{}: {machines} with {:.0} GB {} each: {} ({} to {}), ${}; {bound}",
         plan.job,
         shape.disk.gb,
         shape.disk.kind,
         words::time(shape.seconds),
         words::time(shape.low),
         words::time(shape.high),
-        shape.usd,
+        words::dollars(shape.usd),
     )
 }
 
@@ -133,7 +133,7 @@ fn table(plan: &Plan, top: usize) -> Table {
             words::time(shape.seconds),
             words::time(shape.low),
             words::time(shape.high),
-            format!("{:.2}", shape.usd),
+            words::dollars(shape.usd),
             bound(shape),
         ];
         if accuracy {

@@ -27,16 +27,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 const OPENAPI: &str = include_str!("assets/openapi.json");
 /// Pages of one run that are kept, one for each task looked at.
 const MOST_PAGES: usize = 64;
 /// Marks that a page is sent: more than there are in the minute it shows.
 const MOST_MARKS: usize = 50;
-/// Most runs in one comparison.
-const MOST_COMPARED: usize = 500;
+/// Most runs in one comparison: all that the list has.
+const MOST_COMPARED: usize = runs::MOST_RUNS;
 /// Most runs of a comparison whose events are read.
 const MOST_READ: usize = 112;
 
@@ -47,6 +47,8 @@ pub(crate) struct App {
     pub(crate) access: Access,
     pub(crate) counters: Counters,
     pub(crate) feed: Feed,
+    /// Held while many runs are compared: one comparison of thousands has its place in memory, one for each viewer has not.
+    many: Mutex<()>,
 }
 
 impl App {
@@ -59,7 +61,13 @@ impl App {
             .and_then(|_| fs::canonicalize(root))
             .map_err(|source| DashboardError::Folder { path: root.to_owned(), source })?;
         let runs = Arc::new(Runs::new(root));
-        Ok(App { runs, access, counters: Counters::default(), feed: Feed::default() })
+        Ok(App {
+            runs,
+            access,
+            counters: Counters::default(),
+            feed: Feed::default(),
+            many: Mutex::new(()),
+        })
     }
 
     /// Counts a response that no page made.
@@ -170,17 +178,36 @@ impl App {
     }
 
     pub(crate) fn compare(&self, request: &Request) -> Response {
-        let names: Vec<&str> = request.all("name").take(MOST_COMPARED).collect();
-        let views = match self.compared(&names) {
-            Ok(views) => views,
-            Err(response) => return response,
-        };
-        if views.is_empty() {
-            return Response::error(400, "no run given");
-        }
-        // An address has no room for thousands of names; the page then says how many were chosen.
+        let names: Vec<&str> = request.all("name").collect();
+        // A page that leaves some out says how many were chosen.
         let said = request.first("chosen").and_then(|chosen| chosen.parse().ok()).unwrap_or(0);
-        let chosen = request.all("name").count().max(said);
+        match self.comparison(&names, said) {
+            Ok(found) => tagged(request, &found),
+            Err(response) => response,
+        }
+    }
+
+    /// The same for more runs than an address has room for.
+    pub(crate) fn compare_many(&self, body: &[u8]) -> Response {
+        #[derive(Deserialize)]
+        struct Asked {
+            names: Vec<String>,
+        }
+        let names = match serde_json::from_slice(body) {
+            Ok(Asked { names }) => names,
+            Err(error) => return malformed(&error),
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.comparison(&names, 0).map_or_else(|response| response, |found| Response::json(&found))
+    }
+
+    fn comparison(&self, names: &[&str], said: usize) -> Result<Value, Response> {
+        let _one = (names.len() > training::MOST_DRAWN).then(|| locked(&self.many));
+        let views = self.compared(&names[..names.len().min(MOST_COMPARED)])?;
+        if views.is_empty() {
+            return Err(Response::error(400, "no run given"));
+        }
+        let chosen = names.len().max(said);
         let mut page = Page::new("", "");
         if chosen > views.len() {
             page.remark(&format!(
@@ -189,7 +216,7 @@ impl App {
             ));
         }
         training::describe(&mut page, &views);
-        tagged(request, &json!({ "html": page.body(), "chosen": chosen, "drawn": views.len() }))
+        Ok(json!({ "html": page.body(), "chosen": chosen, "drawn": views.len() }))
     }
 
     /// Runs to be compared. Of many, only those have their events whose curves are drawn.

@@ -30,7 +30,7 @@ const PAGES: &[(&str, Page)] = &[
     ("/metrics", App::metrics),
 ];
 
-/// A page that changes something, given the body of its request.
+/// A page that is given the body of its request, mostly because it changes something.
 type Change = fn(&App, &[u8]) -> Response;
 
 /// Every address that changes something.
@@ -42,6 +42,10 @@ const CHANGES: &[(&str, Change)] = &[
 
 /// Most bytes of a request's body: a note and its tags.
 const MOST_BODY: usize = 64 << 10;
+/// Compares runs whose names have no room in an address.
+const COMPARE_MANY: &str = "/api/compare/many";
+/// Most bytes of the names of runs: those of ten thousand.
+const MOST_NAMES: usize = 2 << 20;
 
 pub(crate) fn routes(app: Arc<App>) -> Router {
     let mut router = Router::new();
@@ -49,8 +53,9 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
         router = router.route(path, reading(*page));
     }
     for (path, change) in CHANGES {
-        router = router.route(path, changing(*change));
+        router = router.route(path, posted(*change, MOST_BODY));
     }
+    router = router.route(COMPARE_MANY, posted(App::compare_many, MOST_NAMES));
     router
         .route("/api/session", get(session))
         .route("/api/events", get(feed::stream))
@@ -72,9 +77,9 @@ fn reading(page: Page) -> MethodRouter<Arc<App>> {
     })
 }
 
-fn changing(change: Change) -> MethodRouter<Arc<App>> {
+fn posted(change: Change, most: usize) -> MethodRouter<Arc<App>> {
     post(move |State(app): State<Arc<App>>, request: axum::extract::Request| async move {
-        match axum::body::to_bytes(request.into_body(), MOST_BODY).await {
+        match axum::body::to_bytes(request.into_body(), most).await {
             Ok(body) => aside(move || change(&app, &body)).await,
             Err(_) => Response::error(413, "the body is too long or was cut"),
         }
@@ -112,7 +117,8 @@ async fn guard(
     if let Some(refused) = app.access.refuse(&head) {
         return app.count(refused);
     }
-    if parts.method == Method::POST {
+    // A comparison changes nothing: the right to look is enough.
+    if parts.method == Method::POST && parts.uri.path() != COMPARE_MANY {
         let refused = match parts.extensions.get::<Arc<Connection>>() {
             Some(connection) => app.access.refuse_change(&head, connection.ends),
             None => Some(Response::error(403, "the connection is not known")),

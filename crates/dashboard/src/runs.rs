@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Folders between the root and a run: sweeps keep theirs three deep.
-const DEPTH: usize = 4;
+/// Folders between the root and a run: sweeps keep theirs three deep, and lie in folders themselves.
+const DEPTH: usize = 6;
 /// Runs shown at most; beyond, the oldest are left out and the page says so.
-const MOST_RUNS: usize = 10_000;
+pub(crate) const MOST_RUNS: usize = 10_000;
 /// Rereading unfinished runs may take one part in this many of the time.
 const SPARED: u32 = 4;
 /// But each is read again after this time: what a read took says little on a busy machine.
@@ -449,12 +449,13 @@ mod tests {
         let root = fs::canonicalize(folder.path()).unwrap().join("root");
         make(&root, "a");
         make(&root, "sweep/cells/key/b");
+        make(&root, "home/tour/sweep/cells/key/c"); // the tour's sweep, seen from the folder above
         make(&root, "a/inner"); // a run holds no runs
         let outside = make(&root, "../outside");
         std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
         let runs = all(&root);
         let names: Vec<String> = runs.lines().into_iter().map(|line| line.name).collect();
-        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(names.len(), 3, "{names:?}");
         assert!(runs.find("sweep/cells/key/b").is_some());
         for wrong in ["../outside", "link", "/etc", "", ".", "a/../../outside", "nothing", "a\0b"] {
             assert!(runs.find(wrong).is_none(), "{wrong}");

@@ -141,6 +141,10 @@ fn answers_are_what_the_document_says() {
         ("/api/run/notes", long, 400),
         ("/api/run/notes", json!({ "name": "one", "note": "x".repeat(100_000) }), 413),
         ("/api/run/notes", json!([]), 400),
+        ("/api/compare/many", json!({ "names": ["one", "two", "one"] }), 200),
+        ("/api/compare/many", json!({ "names": [] }), 400),
+        ("/api/compare/many", json!({ "names": ["one", "none"] }), 404),
+        ("/api/compare/many", json!({ "names": ["x".repeat(3 << 20)] }), 413),
         ("/api/run/stop", json!({ "name": "one" }), 409),
         ("/api/run/stop", json!({ "name": "../one" }), 404),
         ("/api/run/delete", json!({ "name": "two", "confirm": "tow" }), 400),
@@ -181,6 +185,11 @@ fn nothing_is_changed_without_the_drawn_value_or_from_another_origin() {
         assert_eq!(post(&server, "/api/run/delete", &body, &headers).0, 403, "{headers}");
         assert!(root.path().join("one").exists());
     }
+    // Comparing many changes nothing, but pages of other sites may not ask for it either.
+    let names = json!({ "names": ["one"] });
+    assert_eq!(post(&server, "/api/compare/many", &names, "").0, 200);
+    let foreign = "Origin: http://evil.example\r\n";
+    assert_eq!(post(&server, "/api/compare/many", &names, foreign).0, 403);
     // A page that is asked for does not change anything either.
     assert_eq!(server.get("/api/run/delete?name=one&confirm=one").0, 405);
     assert_eq!(post(&server, "/api/run/delete", &body, &good).0, 200);

@@ -6,6 +6,7 @@
 use crate::training::RunView;
 use paceline_runs::{Event, Status, figures};
 use paceline_stats::compare::{Ratio, ratio};
+use std::collections::HashMap;
 
 /// Segments into which a run is cut; the first is warm-up and left out.
 const SEGMENTS: usize = 11;
@@ -33,6 +34,9 @@ pub(crate) struct Against {
 /// Every run against the first; the first has no interval.
 pub(crate) fn against_first(runs: &[&RunView]) -> Vec<Against> {
     let Some(first) = runs.first() else { return Vec::new() };
+    let repeats = rates(runs);
+    let of = |run: &RunView| repeats.get(run.settings.repeats_key()).map_or(&[][..], Vec::as_slice);
+    let of_first = segments(first);
     runs.iter()
         .enumerate()
         .map(|(at, run)| {
@@ -44,11 +48,10 @@ pub(crate) fn against_first(runs: &[&RunView]) -> Vec<Against> {
                 value,
                 interval: Some((found.interval.low, found.interval.high, basis)),
             };
-            let repeats = ratio(&rates(runs, run), &rates(runs, first));
-            if let Ok(found) = repeats {
+            if let Ok(found) = ratio(of(run), of(first)) {
                 return known(found, Basis::Repeats);
             }
-            match ratio(&segments(run), &segments(first)) {
+            match ratio(&segments(run), &of_first) {
                 Ok(found) => known(found, Basis::Segments),
                 Err(_) => Against { value, interval: None },
             }
@@ -56,13 +59,14 @@ pub(crate) fn against_first(runs: &[&RunView]) -> Vec<Against> {
         .collect()
 }
 
-fn rates(runs: &[&RunView], like: &RunView) -> Vec<f64> {
-    runs.iter()
-        .filter(|run| {
-            run.settings.are_repeats(&like.settings) && run.summary.status == Status::Done
-        })
-        .map(|run| run.summary.examples_per_second)
-        .collect()
+/// The rates of the repeats of each setting that came to their end.
+fn rates<'a>(runs: &[&'a RunView]) -> HashMap<&'a str, Vec<f64>> {
+    let mut found: HashMap<&str, Vec<f64>> = HashMap::new();
+    for run in runs.iter().filter(|run| run.summary.status == Status::Done) {
+        let of = found.entry(run.settings.repeats_key()).or_default();
+        of.push(run.summary.examples_per_second);
+    }
+    found
 }
 
 /// Examples per second over each segment of a run's time, all tasks together; the first segment is warm-up.

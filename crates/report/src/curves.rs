@@ -186,8 +186,30 @@ pub(crate) fn learning(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
         }
         figures.push(second);
     }
+    if runs.iter().any(|run| follows_a_schedule(run)) {
+        let rate: (Pick, Pick) = (
+            |event| match event {
+                Event::Step(step) => Some(step.learning_rate),
+                _ => None,
+            },
+            |_| None,
+        );
+        let axis = Axis::new("learning rate").from_zero();
+        figures.extend(learning_curve(both, "How did the learning rate change?", axis, rate));
+    }
     figures.extend(confusion(runs, names));
     figures
+}
+
+/// Whether the learning rate changed within a run; what it is otherwise, the settings say.
+fn follows_a_schedule(run: &RunView) -> bool {
+    let mut rates = run.records.iter().filter_map(|record| match record.event.as_ref()? {
+        Event::Step(step) if step.learning_rate > 0.0 => Some(step.learning_rate),
+        _ => None,
+    });
+    let first = rates.next();
+    // Means of thinned steps differ in their last digits.
+    first.is_some_and(|first| rates.any(|rate| (rate / first - 1.0).abs() > 1e-6))
 }
 
 /// Most runs whose confusion matrices are drawn.
@@ -222,7 +244,7 @@ fn confusion(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
                 svg: matrix.svg(),
                 // Said once is enough.
                 words: match at {
-                    0 => "Darker: a greater share of the true class.".to_owned(),
+                    0 => "Stronger colour: a greater share of the true class.".to_owned(),
                     _ => String::new(),
                 },
                 notes: Vec::new(),
@@ -332,6 +354,31 @@ mod tests {
         let (means, _) = segments(&points).unwrap();
         assert!(means[75].1.is_nan());
         assert_eq!(means.iter().filter(|mean| mean.1.is_nan()).count(), 1);
+    }
+
+    /// TensorBoard showed it beside the same run, the report did not.
+    #[test]
+    fn a_schedule_is_drawn_and_a_constant_rate_is_not() {
+        let run = |rates: [f64; 3]| {
+            let step = |(at, learning_rate)| Record {
+                time: f64::from(at),
+                task: "worker/0".to_owned(),
+                kind: String::new(),
+                event: Some(Event::Step(Step {
+                    step: u64::from(at),
+                    learning_rate,
+                    ..Step::default()
+                })),
+            };
+            RunView { records: (1_u32..).zip(rates).map(step).collect(), ..RunView::default() }
+        };
+        let drawn = |rates| {
+            let found = learning(&[&run(rates)], &["r".to_owned()]);
+            found.iter().any(|figure| figure.title == "How did the learning rate change?")
+        };
+        assert!(drawn([0.1, 0.05, 0.01]));
+        assert!(!drawn([0.1, 0.1, 0.1 + 1e-12]));
+        assert!(!drawn([0.0, 0.0, 0.0]), "a script that did not say it");
     }
 
     /// One run's training and test curves share a chart, and each point knows its step, time and examples.

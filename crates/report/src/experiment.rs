@@ -8,6 +8,7 @@ use paceline_stats::experiment::{
 };
 use paceline_stats::words::{Evidence, grouped, number, p_equals, p_value, signed};
 use paceline_stats::{Doubt, Estimate, Interval, WordedDoubt};
+use std::collections::BTreeSet;
 
 use crate::chart::{Axis, Chart, Series, Span};
 use crate::csv::Csv;
@@ -53,6 +54,7 @@ pub fn page(experiment: &Experiment, findings: &Findings, context: &Context) -> 
     }));
     cards.extend(context.cards.iter().cloned());
     page.cards(&cards);
+    let mut said = BTreeSet::new();
     page.notes(&notes(&findings.doubts));
     for group in &findings.groups {
         let named: Vec<(String, String)> = notes(&group.doubts)
@@ -67,7 +69,8 @@ pub fn page(experiment: &Experiment, findings: &Findings, context: &Context) -> 
     }
     for (index, parameter) in findings.parameters.iter().enumerate() {
         page.section(&format!("Speed by {}", parameter.name));
-        let figures: Vec<Figure> = figures(experiment, findings, index, parameter);
+        let mut figures: Vec<Figure> = figures(experiment, findings, index, parameter);
+        figures.iter_mut().for_each(|figure| figure.notes = once(&mut said, &figure.notes));
         page.figures(&figures);
         page.table(&averages_table(findings, index));
     }
@@ -194,6 +197,18 @@ fn group_card(group: &GroupFindings, place: usize, unit: &str) -> Card {
 
 fn notes(doubts: &[WordedDoubt]) -> Vec<(String, String)> {
     doubts.iter().map(|worded| (worded.message.clone(), worded.advice.clone())).collect()
+}
+
+/// Caveats that were not made before on the page, and what to do about each kind of them once.
+fn once(said: &mut BTreeSet<String>, notes: &[(String, String)]) -> Vec<(String, String)> {
+    let mut kept = Vec::new();
+    for (what, advice) in notes {
+        if said.insert(what.clone()) {
+            let new = said.insert(advice.clone());
+            kept.push((what.clone(), if new { advice.clone() } else { String::new() }));
+        }
+    }
+    kept
 }
 
 fn figures(

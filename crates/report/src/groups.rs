@@ -25,7 +25,20 @@ pub(crate) struct Group<'a> {
     pub(crate) differing: Vec<(String, Vec<String>)>,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    /// The runs at some places, under the same names.
+    pub(crate) fn of(&self, places: &[usize]) -> Group<'a> {
+        let chosen = |values: &[String]| places.iter().map(|at| values[*at].clone()).collect();
+        let differing = self.differing.iter().map(|(name, values)| (name.clone(), chosen(values)));
+        Group {
+            title: self.title.clone(),
+            runs: places.iter().map(|at| self.runs[*at]).collect(),
+            labels: chosen(&self.labels),
+            common: self.common.clone(),
+            differing: differing.collect(),
+        }
+    }
+
     /// Settings in which the runs differ, without those that follow from the ones before.
     pub(crate) fn telling(&self) -> Vec<&(String, Vec<String>)> {
         telling(&self.differing)

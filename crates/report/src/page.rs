@@ -169,21 +169,14 @@ impl Page {
     }
 
     fn grid(&mut self, class: &str, figures: &[Figure]) {
-        self.add(&html! {
-            div class=(class) {
-                @for figure in figures {
-                    figure {
-                        figcaption {
-                            h3 { (tag(figure.colour)) (Escaped(&figure.title)) }
-                            div class="key" { (named_values(&figure.key)) }
-                        }
-                        (PreEscaped(&*figure.svg))
-                        @if !figure.words.is_empty() { p class="words" { (prose(&figure.words)) } }
-                        (caveats(&figure.notes))
-                    }
-                }
-            }
-        });
+        self.add(&grid(class, figures));
+    }
+
+    /// Figures behind a fold; nothing where there are none.
+    pub fn folded_figures(&mut self, title: &str, figures: &[Figure]) {
+        if !figures.is_empty() {
+            self.folded(&format!("{title} ({})", figures.len()), &grid("figures", figures));
+        }
     }
 
     /// Caveats, each with what to do about it.
@@ -264,6 +257,24 @@ impl Page {
     }
 }
 
+fn grid(class: &str, figures: &[Figure]) -> Markup {
+    html! {
+        div class=(class) {
+            @for figure in figures {
+                figure {
+                    figcaption {
+                        h3 { (tag(figure.colour)) (Escaped(&figure.title)) }
+                        div class="key" { (named_values(&figure.key)) }
+                    }
+                    (PreEscaped(&*figure.svg))
+                    @if !figure.words.is_empty() { p class="words" { (prose(&figure.words)) } }
+                    (caveats(&figure.notes))
+                }
+            }
+        }
+    }
+}
+
 fn items(points: &[String]) -> Markup {
     html! {
         @if !points.is_empty() {
@@ -287,8 +298,10 @@ fn caveats(notes: &[(String, String)]) -> Markup {
             ul class="notes" {
                 @for (what, advice) in notes {
                     li {
-                        b { "Note:" } " " (prose(what)) ". "
-                        span class="advice" { (prose(&capitalised(advice))) "." }
+                        b { "Note:" } " " (prose(what)) "."
+                        @if !advice.is_empty() {
+                            " " span class="advice" { (prose(&capitalised(advice))) "." }
+                        }
                     }
                 }
             }

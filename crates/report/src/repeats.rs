@@ -8,6 +8,7 @@ use crate::training::{RunView, decimal};
 use paceline_runs::Status;
 use paceline_stats::compare::difference;
 use paceline_stats::repeats::{Scale, repeats};
+use std::collections::HashMap;
 
 /// A result that settings are compared by: name, unit, decimals, scale, and where it is found.
 type Outcome = (&'static str, &'static str, usize, Scale, fn(&RunView) -> f64);
@@ -21,11 +22,13 @@ const OUTCOMES: [Outcome; 3] = [
 /// The table, one row for each setting; nothing where fewer than two settings were repeated.
 pub(crate) fn table(group: &Group<'_>) -> Option<Table> {
     let mut settings: Vec<(String, Vec<&RunView>)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for (run, label) in group.runs.iter().zip(&group.labels) {
         if run.summary.status != Status::Done {
             continue;
         }
-        match settings.iter_mut().find(|(_, of)| of[0].settings.are_repeats(&run.settings)) {
+        let place = *places.entry(run.settings.repeats_key()).or_insert(settings.len());
+        match settings.get_mut(place) {
             Some((_, of)) => of.push(run),
             None => settings.push((setting(label), vec![run])),
         }

@@ -4,6 +4,7 @@
 
 use crate::chart::{Axis, Chart, Drawing, Parallel, ParallelAxis, Series};
 use crate::groups::Group;
+use crate::many::MOST_LISTED;
 use crate::page::Figure;
 use crate::training::RunView;
 
@@ -53,11 +54,69 @@ const OUTCOMES: &[Outcome] = &[
     },
 ];
 
-/// Lines across settings and results, and dots of each number against the result that matters most; nothing for a few runs.
+/// Lines across settings and results, and dots of each number against the result that matters most; nothing for a few runs, or
+/// where all runs have the same result. Of thousands of runs some are drawn, from the best to the worst.
 pub(crate) fn figures(group: &Group<'_>) -> Vec<Figure> {
     if group.runs.len() < FEWEST {
         return Vec::new();
     }
+    let known = |outcome: &&Outcome| {
+        let known = group.runs.iter().filter(|run| (outcome.of)(run).is_finite()).count();
+        2 * known > group.runs.len()
+    };
+    let outcomes: Vec<&Outcome> = OUTCOMES.iter().filter(known).collect();
+    let Some(result) = outcomes.last() else { return Vec::new() };
+    let order = ordered(group, result);
+    let shown = |at: usize| short((result.of)(group.runs[at]));
+    if order.iter().all(|at| shown(*at) == shown(order[0])) {
+        return Vec::new();
+    }
+    let all = group.runs.len();
+    let mut places: Vec<usize> = match order.len() {
+        many if many > MOST_LISTED => {
+            (0..MOST_LISTED).map(|at| order[at * many / MOST_LISTED]).collect()
+        }
+        _ if all > MOST_LISTED => order,
+        _ => (0..all).collect(),
+    };
+    places.sort_unstable();
+    let mut figures = figures_of(&group.of(&places), &outcomes, result);
+    if let (true, Some(first)) = (places.len() < all, figures.first_mut()) {
+        let some = places.len();
+        first.words =
+            format!("{some} of {all} runs, evenly from best to worst; in colour: the best fifth.");
+    }
+    figures
+}
+
+/// The runs that have a result, by their places, the best first.
+fn ordered(group: &Group<'_>, result: &Outcome) -> Vec<usize> {
+    let value = |at: &usize| (result.of)(group.runs[*at]);
+    let mut order: Vec<usize> = (0..group.runs.len()).collect();
+    order.retain(|at| value(at).is_finite());
+    order.sort_by(|a, b| {
+        let by = value(a).total_cmp(&value(b));
+        if result.high_is_good { by.reverse() } else { by }
+    });
+    order
+}
+
+/// Which runs stand out: the best. Runs whose results read the same do so together or not at all.
+fn best(group: &Group<'_>, result: &Outcome) -> Vec<bool> {
+    let order = ordered(group, result);
+    let text = |at: usize| short((result.of)(group.runs[at]));
+    let wanted = BEST.max(group.runs.len() / 5).min(order.len());
+    let last = order[..wanted].last().map(|at| text(*at));
+    let tied = order.iter().filter(|at| Some(text(**at)) == last).count();
+    let first = order.iter().position(|at| Some(text(*at)) == last).unwrap_or(0);
+    let whole = first == 0 || 2 * (first + tied) <= group.runs.len();
+    let count = if whole { first + tied } else { first };
+    let mut found = vec![false; group.runs.len()];
+    order[..count].iter().for_each(|at| found[*at] = true);
+    found
+}
+
+fn figures_of(group: &Group<'_>, outcomes: &[&Outcome], result: &Outcome) -> Vec<Figure> {
     let varied: Vec<(&String, &Vec<String>)> = group
         .telling()
         .into_iter()
@@ -65,13 +124,10 @@ pub(crate) fn figures(group: &Group<'_>) -> Vec<Figure> {
         .map(|(name, values)| (name, values))
         .take(MOST_SETTINGS)
         .collect();
-    let known = |outcome: &&Outcome| {
-        let known = group.runs.iter().filter(|run| (outcome.of)(run).is_finite()).count();
-        2 * known > group.runs.len()
-    };
-    let outcomes: Vec<&Outcome> = OUTCOMES.iter().filter(known).collect();
-    let (Some(result), false) = (outcomes.last(), varied.is_empty()) else { return Vec::new() };
-    let mut figures = vec![parallel(group, &varied, &outcomes, result)];
+    if varied.is_empty() {
+        return Vec::new();
+    }
+    let mut figures = vec![parallel(group, &varied, outcomes, result)];
     figures.extend(varied.iter().filter_map(|(name, values)| scatter(group, name, values, result)));
     figures
 }
@@ -97,20 +153,13 @@ fn parallel(
         };
         axes.push(axis(outcome.name, &group.runs.iter().map(value).collect::<Vec<_>>()));
     }
-    let mut order: Vec<usize> = (0..group.runs.len()).collect();
-    order.retain(|at| (result.of)(group.runs[*at]).is_finite());
-    order.sort_by(|a, b| {
-        let value = |at: &usize| (result.of)(group.runs[*at]);
-        let by = value(a).total_cmp(&value(b));
-        if result.high_is_good { by.reverse() } else { by }
-    });
-    order.truncate(BEST.max(group.runs.len() / 5));
-    let lines = group.labels.iter().enumerate();
-    let lines = lines.map(|(at, label)| (label.clone(), order.contains(&at))).collect();
+    let best = best(group, result);
+    let lines = group.labels.iter().zip(&best).map(|(label, best)| (label.clone(), *best));
     let title = format!("Which settings go with a good {}?", result.name);
     let end = if result.high_is_good { "highest" } else { "lowest" };
-    let words = format!("In colour: the {} runs with the {end} {}.", order.len(), result.name);
-    let drawing = Parallel { title: title.clone(), axes, lines };
+    let count = best.iter().filter(|best| **best).count();
+    let words = format!("In colour: the {count} runs with the {end} {}.", result.name);
+    let drawing = Parallel { title: title.clone(), axes, lines: lines.collect() };
     figure(title, drawing.svg(), words)
 }
 

@@ -59,6 +59,11 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+/// Fewest columns that a phone has no room for.
+const WIDE: usize = 5;
+/// Most rows that are read below each other.
+const MOST_STACKED: usize = 60;
+
 impl Table {
     /// An empty table.
     pub fn new(columns: impl IntoIterator<Item = Column>) -> Table {
@@ -77,11 +82,19 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// As HTML, inside a box that scrolls sideways on narrow screens.
+    /// As HTML, inside a box that scrolls sideways on narrow screens. On a phone the rows of a wide table that is not long stand
+    /// below each other, each cell with its name.
     pub(crate) fn html(&self) -> Markup {
+        let stacks = self.columns.len() >= WIDE && self.rows.len() <= MOST_STACKED;
+        let label = |column: &Column| match &column.unit {
+            Some(unit) => format!("{} ({unit})", column.name),
+            None => column.name.clone(),
+        };
+        let labels: Vec<Option<String>> =
+            self.columns.iter().map(|column| stacks.then(|| label(column))).collect();
         html! {
             div class="scroll" {
-                table {
+                table class=[stacks.then_some("stack")] {
                     @if !self.caption.is_empty() {
                         caption { span { (Escaped(&self.caption)) } }
                     }
@@ -94,7 +107,7 @@ impl Table {
                                     @if index == 0 {
                                         th scope="row" class=[class(column.align)] { (cell) }
                                     } @else {
-                                        td class=[class(column.align)] { (cell) }
+                                        td class=[class(column.align)] data-label=[&labels[index]] { (cell) }
                                     }
                                 }
                             }
@@ -199,6 +212,22 @@ mod tests {
 | &lt;records>   |                  |
 ";
         assert_eq!(table().markdown(), wanted);
+    }
+
+    /// On a phone the verdict's table was cut after its fourth column.
+    #[test]
+    fn cells_of_a_wide_table_have_their_names() {
+        let mut table = Table::new(["a", "b", "c", "d"].map(Column::words));
+        table.columns.push(Column::numbers("<rate>").unit("x/s"));
+        table.row(["1", "2", "3", "4", "5"]);
+        let html = table.html().into_string();
+        assert!(html.contains("<table class=\"stack\">"), "{html}");
+        assert!(
+            html.contains("<td class=\"num\" data-label=\"&lt;rate&gt; (x/s)\">5</td>"),
+            "{html}"
+        );
+        (0..60).for_each(|_| table.row(["1"]));
+        assert!(!table.html().into_string().contains("data-label"), "a long one scrolls");
     }
 
     #[test]

@@ -172,7 +172,10 @@ footer{color:var(--soft);font-size:14px;padding-top:40px;padding-bottom:40px}\
 @media(max-width:800px){main,header.top,footer{padding-left:16px;padding-right:16px}}\
 @media(max-width:520px){main,header.top,footer{padding-left:12px;padding-right:12px}header.top{padding-top:24px}h1{font-size:25px}\
 h2{margin-top:36px}figure{padding:12px 8px 10px}.verdict{padding:14px 16px}.verdict strong{font-size:18px}\
-.cards{grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}.card .value{font-size:23px}}\
+.cards{grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}.card .value{font-size:23px}\
+.stack,.stack tbody{display:block}.stack thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\
+.stack tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding:8px 0;border-bottom:1px solid var(--line)}.stack th,.stack td{border:0;padding:0;text-align:left;white-space:normal}\
+.stack tbody th{flex:1 0 100%}.stack td::before{content:attr(data-label)\" \";color:var(--soft)}.stack td:empty{display:none}}\
 @media print{body{font-size:11pt}main,header.top,footer{max-width:none;padding:0}figure,.card,.verdict,tr{break-inside:avoid}h2,h3{break-after:avoid}\
 .figures{grid-template-columns:1fr 1fr}.verdict{border:1px solid var(--rule);border-left-width:4px}\
 .scroll{overflow:visible;break-inside:avoid}details .scroll{break-inside:auto}caption{break-after:avoid}.notes li{border:1px solid var(--line)}\

@@ -6,6 +6,7 @@ use crate::csv::Csv;
 use crate::curves;
 use crate::epochs;
 use crate::groups::{Group, groups, settings as asked};
+use crate::many::{MOST_LISTED, drawn, left_out, listed_places};
 use crate::nodes::{self, Recorded};
 use crate::page::{Card, Figure, Page};
 use crate::repeats;
@@ -16,9 +17,10 @@ use crate::verdicts::verdicts;
 use crate::weights;
 use paceline_runs::Status;
 use paceline_stats::scaling::{Rates, Scaling, scaling};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 pub use crate::groups::MOST_DRAWN;
+pub use crate::many::{MOST_READ, drawn_of, read};
 pub use paceline_runs::RunView;
 
 /// Adds everything about some runs to a page.
@@ -128,36 +130,48 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
     };
     // What is looked up rather than read is behind a fold where there is more than one run to read about.
     let crowded = several || group.runs.len() > 1;
-    page.table(&overview(&group.runs, group, notes));
-    asked_for(page, group);
-    if let Some(table) = repeats::table(group) {
+    let places = listed_places(group);
+    let listed = group.of(&places);
+    page.table(&overview(group, &places, notes));
+    asked_for(page, &listed);
+    if let Some(mut table) = repeats::table(group) {
         heading(page, "Which settings differ?");
+        table.rows.truncate(MOST_LISTED);
         long_table(page, "Every setting", &notes.table(table), false);
     }
     let (runs, names) = drawn(group);
-    if runs.len() < group.runs.len() {
-        page.remark(&format!(
-            "{} of {} runs are drawn, those with the lowest loss; the table lists all.",
-            runs.len(),
-            group.runs.len()
-        ));
+    if let Some(words) = left_out(group) {
+        page.remark(&words);
     }
-    for (words, figures) in [
-        ("Settings and results", settings::figures(group)),
-        ("Learning", curves::learning(&runs, &names)),
-        ("Weights", weights::figures(&runs, &names)),
-        ("Time", curves::time(&runs, &names)),
-    ] {
-        if !figures.is_empty() {
-            heading(page, words);
-            page.figures(&notes.figures(figures));
+    let settings = settings::figures(group);
+    let (learning, time) = (curves::learning(&runs, &names), curves::time(&runs, &names));
+    let weights = weights::figures(&runs, &names);
+    let epochs = notes.table(epochs::table(&runs, &names));
+    if several {
+        // The titles say what each is; headings for one or two figures would leave the page half empty.
+        let all: Vec<Figure> = [settings, learning, time].concat();
+        page.figures(&notes.figures(all));
+        epochs::place(page, &epochs, crowded);
+        page.folded_figures("Weights over time", &notes.figures(weights));
+    } else {
+        let mut section = |page: &mut Page, words: &str, figures: Vec<Figure>| {
+            if !figures.is_empty() {
+                heading(page, words);
+                page.figures(&notes.figures(figures));
+            }
+        };
+        section(page, "Settings and results", settings);
+        section(page, "Learning", learning);
+        epochs::place(page, &epochs, crowded);
+        if crowded {
+            page.folded_figures("Weights over time", &weights);
+        } else {
+            section(page, "Weights", weights);
         }
-        if words == "Learning" {
-            epochs::place(page, &notes.table(epochs::table(&runs, &names)), crowded);
-        }
+        section(page, "Time", time);
     }
     let charts = nodes::charts(&recorded(&runs, &names));
-    let means = nodes::means(&recorded(&group.runs, &group.labels));
+    let means = nodes::means(&recorded(&listed.runs, &listed.labels));
     if !charts.figures.is_empty() || !means.rows.is_empty() {
         heading(page, "Nodes");
         long_table(page, "Means of every node", &notes.table(means), crowded);
@@ -169,14 +183,14 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
         if !crowded || !stale.is_empty() {
             heading(page, "Workers");
         }
-        long_table(page, "Every worker", &tasks::workers(&group.runs, &group.labels), crowded);
+        long_table(page, "Every worker", &tasks::workers(&listed.runs, &listed.labels), crowded);
         page.figures(&notes.figures(stale));
     }
     if group.runs.iter().any(|run| !run.summary.tasks.is_empty()) {
         if !crowded {
             heading(page, "Processes");
         }
-        long_table(page, "Every process", &tasks::machines(&group.runs, &group.labels), crowded);
+        long_table(page, "Every process", &tasks::machines(&listed.runs, &listed.labels), crowded);
     }
 }
 
@@ -194,38 +208,6 @@ fn long_table(page: &mut Page, title: &str, table: &Table, folded: bool) {
 /// What the nodes of some runs did, under the names of the runs.
 fn recorded<'a>(runs: &[&'a RunView], names: &[String]) -> Vec<Recorded<'a>> {
     runs.iter().zip(names).map(|(run, name)| Recorded::of_run(run, name)).collect()
-}
-
-/// Which of some runs have their curves drawn, by their places: those whose events are worth reading.
-#[must_use]
-pub fn drawn_of(runs: &[RunView]) -> Vec<usize> {
-    let groups = groups(runs);
-    let drawn: Vec<&RunView> = groups
-        .iter()
-        .flat_map(|group| drawn_places(group).into_iter().map(|at| group.runs[at]))
-        .collect();
-    let is_drawn = |run: &RunView| drawn.iter().any(|other| std::ptr::eq(*other, run));
-    (0..runs.len()).filter(|at| is_drawn(&runs[*at])).collect()
-}
-
-/// The runs of a group that are drawn: all, or those with the lowest loss, in their order.
-fn drawn<'a>(group: &Group<'a>) -> (Vec<&'a RunView>, Vec<String>) {
-    let places = drawn_places(group);
-    places.iter().map(|at| (group.runs[*at], group.labels[*at].clone())).unzip()
-}
-
-fn drawn_places(group: &Group<'_>) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..group.runs.len()).collect();
-    if order.len() > MOST_DRAWN {
-        let loss = |at: &usize| {
-            let last = &group.runs[*at].summary.last;
-            if last.test_loss.is_nan() { last.train_loss } else { last.test_loss }
-        };
-        order.sort_by(|a, b| loss(a).total_cmp(&loss(b)));
-        order.truncate(MOST_DRAWN);
-        order.sort_unstable();
-    }
-    order
 }
 
 /// Settings that people look for; the others are behind a fold.
@@ -316,7 +298,8 @@ pub fn markdown(runs: &[RunView]) -> String {
             text.push_str(&format!("\n## {}\n", group.title));
         }
         text.push('\n');
-        text.push_str(&overview(&group.runs, group, &mut notes).markdown());
+        let all: Vec<usize> = (0..group.runs.len()).collect();
+        text.push_str(&overview(group, &all, &mut notes).markdown());
         text.push_str(&epochs::markdown(&group.runs, &group.labels));
     }
     text
@@ -420,8 +403,10 @@ impl Growth {
 #[must_use]
 pub fn scaling_of(runs: &[RunView]) -> Vec<Growth> {
     let mut jobs: Vec<Vec<&RunView>> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for run in runs.iter().filter(|run| run.summary.status == Status::Done) {
-        match jobs.iter_mut().find(|job| job[0].settings.differ_in_workers(&run.settings)) {
+        let place = *places.entry(run.settings.job_key()).or_insert(jobs.len());
+        match jobs.get_mut(place) {
             Some(job) => job.push(run),
             None => jobs.push(vec![run]),
         }
@@ -465,15 +450,18 @@ fn fastest(runs: &[&RunView]) -> Option<usize> {
 }
 
 fn cards(page: &mut Page, group: &Group<'_>) {
-    let (runs, names) = (&group.runs, &group.labels);
+    let runs = &group.runs;
+    // Of one run the page says what it is.
+    let several = runs.len() > 1;
+    let name = |at: usize| if several { group.labels[at].clone() } else { String::new() };
     let mut cards = Vec::new();
     if let Some(index) = fastest(runs) {
         cards.push(Card {
-            what: if runs.len() > 1 { "Fastest" } else { "Rate" }.to_owned(),
+            what: if several { "Fastest" } else { "Rate" }.to_owned(),
             value: grouped(runs[index].summary.examples_per_second),
             unit: "examples/s".to_owned(),
-            more: names[index].clone(),
-            colour: Some(index),
+            more: name(index),
+            colour: several.then_some(index),
         });
     }
     let accurate = (0..runs.len())
@@ -484,19 +472,19 @@ fn cards(page: &mut Page, group: &Group<'_>) {
         });
     if let Some(index) = accurate {
         cards.push(Card {
-            what: if runs.len() > 1 { "Most accurate" } else { "Accuracy" }.to_owned(),
+            what: if several { "Most accurate" } else { "Accuracy" }.to_owned(),
             value: format!("{:.2}", 100.0 * runs[index].summary.last.test_accuracy),
             unit: "% of test examples".to_owned(),
-            more: names[index].clone(),
-            colour: Some(index),
+            more: name(index),
+            colour: several.then_some(index),
         });
     }
     let seconds: f64 = runs.iter().map(|run| run.summary.seconds).sum();
     cards.push(Card {
         what: "Trained for".to_owned(),
         value: format!("{seconds:.1}"),
-        unit: "s in total".to_owned(),
-        more: if runs.len() == 1 { "one run".to_owned() } else { format!("{} runs", runs.len()) },
+        unit: if several { "s in total" } else { "s" }.to_owned(),
+        more: if several { format!("{} runs", runs.len()) } else { String::new() },
         colour: None,
     });
     page.cards(&cards);
@@ -525,7 +513,9 @@ pub(crate) fn decimal(value: f64, digits: usize) -> String {
 /// Most settings that are columns of their own; more would need sideways scrolling, and all are in the settings.
 const MOST_COLUMNS: usize = 6;
 
-fn overview(runs: &[&RunView], group: &Group<'_>, notes: &mut Notes) -> Table {
+/// The runs at some places of a group, each against the first.
+fn overview(group: &Group<'_>, places: &[usize], notes: &mut Notes) -> Table {
+    let runs = &group.runs[..];
     // One run has no other to be compared with.
     let several = runs.len() > 1;
     let mut columns = vec![Column::words("run")];
@@ -564,7 +554,8 @@ fn overview(runs: &[&RunView], group: &Group<'_>, notes: &mut Notes) -> Table {
     let mut table = Table::new(columns);
     let against = against_first(runs);
     table = table.captioned(notes.once(caption(&against)));
-    for (at, (run, against)) in runs.iter().zip(against).enumerate() {
+    for at in places.iter().copied() {
+        let (run, against) = (runs[at], &against[at]);
         let summary = &run.summary;
         let mut row = vec![group.labels[at].clone()];
         row.extend(differing.iter().map(|(_, values)| values[at].clone()));

@@ -1,19 +1,29 @@
 //! What some runs were limited by, at the top of their page: each run's sentence, or a count where there are many.
 
 use crate::groups::Group;
+use crate::many::MOST_LISTED;
 use crate::page::{Page, Tone};
 use crate::training::{Growth, RunView, named, scaling_of};
 use paceline_runs::Status;
 
 /// Most verdicts at the top of a page; more are counted there, and listed behind a fold.
 const MOST_VERDICTS: usize = 8;
+/// Sentences of evidence that stand at the top of a page; of more the first does, the others are behind a fold.
+const MOST_EVIDENCE: usize = 4;
 
 pub(crate) fn verdicts(page: &mut Page, runs: &[RunView], groups: &[Group<'_>]) {
     let mut points: Vec<String> = Vec::new();
     let mut folded: Vec<String> = Vec::new();
+    let mut evidence: &[String] = &[];
     if let [only] = runs {
         points.push(only.summary.verdict.clone());
-        points.extend_from_slice(only.evidence());
+        match only.evidence() {
+            few if few.len() < MOST_EVIDENCE => points.extend_from_slice(few),
+            all => {
+                points.extend(all.first().cloned());
+                evidence = &all[1..];
+            }
+        }
     } else {
         let told = named(groups).map(|(run, name)| format!("{name}: {}", run.summary.verdict));
         let told: Vec<String> = told.collect();
@@ -34,8 +44,16 @@ pub(crate) fn verdicts(page: &mut Page, runs: &[RunView], groups: &[Group<'_>]) 
         _ => Tone::Doubtful,
     };
     page.verdict(tone, sentence, &points);
+    if !evidence.is_empty() {
+        page.folded_list("What else was measured", evidence);
+    }
     if !folded.is_empty() {
-        page.folded_list("The verdict on every run", &folded);
+        let title = match folded.len() {
+            all if all > MOST_LISTED => format!("Verdicts on {MOST_LISTED} of {all} runs"),
+            _ => "The verdict on every run".to_owned(),
+        };
+        folded.truncate(MOST_LISTED);
+        page.folded_list(&title, &folded);
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn figures(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
     }
     // Said once is enough.
     if let Some(first) = figures.first_mut() {
-        "Counted at each evaluation. Darker: a greater share of the tensor\u{2019}s weights."
+        "Counted at each evaluation. Stronger colour: a greater share of the tensor\u{2019}s weights."
             .clone_into(&mut first.words);
     }
     figures
@@ -102,11 +102,15 @@ fn map(name: &str, all: &[&Histograms], (low, high): (f64, f64)) -> Option<HeatM
         let cell = |shares: &Vec<f64>| if shares[row] > 0.0 { shares[row] } else { f64::NAN };
         shares.iter().map(cell).collect()
     });
-    let middle = |row: usize| format!("{:.decimals$}", low + width * (row as f64 + 0.5));
+    let middle = |row: usize| {
+        let text = format!("{:.decimals$}", low + width * (row as f64 + 0.5));
+        let is_zero = text.chars().all(|c| !c.is_ascii_digit() || c == '0');
+        if is_zero { text.replace('-', "") } else { text.replace('-', "\u{2212}") }
+    };
     let each = all.len().div_ceil(5);
     let ticks = all.iter().enumerate().step_by(each);
     Some(HeatMap {
-        title: format!("How are the weights of {name} spread?"),
+        title: format!("How is {name} spread?"),
         axes: ("weight".to_owned(), "step".to_owned()),
         rows: (0..ROWS).rev().map(middle).collect(),
         columns: all.iter().map(|found| format!("step {}", found.step)).collect(),
@@ -174,7 +178,7 @@ mod tests {
         run.records.push(all(200));
         let found = of(&run);
         assert_eq!(found.len(), MOST_MAPS);
-        assert_eq!(found[0].title, "How are the weights of t<8> spread?");
+        assert_eq!(found[0].title, "How is t<8> spread?");
         assert!(found[0].svg.contains("t&lt;8&gt;") && found[0].svg.contains("step 200"));
     }
 
@@ -188,7 +192,7 @@ mod tests {
         let names = ["lr 0.1", "lr 0.2"].map(str::to_owned);
         let found = figures(&[&one, &two], &names);
         let titles: Vec<&str> = found.iter().map(|figure| figure.title.as_str()).collect();
-        let title = "How are the weights of w spread?";
+        let title = "How is w spread?";
         assert_eq!(titles, [format!("{title} lr 0.1"), format!("{title} lr 0.2")]);
         // Both reach up to the greatest weight of either.
         assert!(found.iter().all(|figure| figure.svg.contains("8.8")), "{found:?}");

@@ -511,6 +511,11 @@ fn pages_fit_every_screen() {
         }
         assert_eq!(tab.misfits(), Vec::<String>::new(), "at {width}");
     }
+    // A phone has no room for the columns of a wide table: its rows stand below each other, each cell with its name.
+    let cut = "[...document.querySelectorAll('.scroll:has(.stack)')].filter(it => it.scrollWidth > it.clientWidth + 1).length";
+    assert_eq!(tab.evaluate(cut), 0.0);
+    let named = "getComputedStyle(document.querySelector('.stack td.num'), '::before').content";
+    assert_eq!(tab.evaluate(&format!("{named}.includes('learning rate')")), true);
     // On paper everything is light, and nothing is a button.
     let print = json!({ "media": "print", "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
     tab.call("Emulation.setEmulatedMedia", &print);

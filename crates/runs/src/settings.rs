@@ -11,46 +11,58 @@ const SEED: &[&str] = &["seed"];
 /// What runs of one job with more and fewer workers differ in.
 const WORKERS: &[&str] = &["seed", "workers"];
 
-/// The settings of a run.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// The settings of a run, as what it has in common with others: thousands of runs are told apart by comparing and looking up
+/// these, not by walking through their plans for every pair.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunSettings {
-    /// What was asked for.
-    asked: Value,
-    /// What was decided where nothing was asked: threads, learning rate.
-    decided: Value,
-    /// The program and the machine.
-    surroundings: Value,
+    /// The same in all repeats of a setting.
+    repeats: String,
+    /// The same in all runs of a job, with however many workers.
+    job: String,
 }
 
 impl RunSettings {
     /// From a run's plan, whichever version wrote it, and its machine.
     #[must_use]
     pub fn of(plan: &Value, machine: Option<&Machine>) -> RunSettings {
+        // What was asked for; what was decided where nothing was asked; the program and the machine.
+        let asked = plan.get("spec").cloned().unwrap_or_default();
         let decided = ["workers", "servers", "replicas", "threads", "learning_rate", "strategy"];
+        let decided: Value =
+            decided.iter().map(|key| plan.get(key).cloned().unwrap_or_default()).collect();
+        let surroundings = json!([
+            plan.get("version"),
+            machine.map(|machine| json!([machine.cpu, machine.cores])),
+        ]);
         RunSettings {
-            asked: plan.get("spec").cloned().unwrap_or_default(),
-            decided: decided.iter().map(|key| plan.get(key).cloned().unwrap_or_default()).collect(),
-            surroundings: json!([
-                plan.get("version"),
-                machine.map(|machine| json!([machine.cpu, machine.cores])),
-            ]),
+            repeats: json!([without(&asked, SEED), decided, surroundings]).to_string(),
+            job: json!([without(&asked, WORKERS), surroundings]).to_string(),
         }
     }
 
     /// Whether two runs differ in nothing but the seed.
     #[must_use]
     pub fn are_repeats(&self, other: &RunSettings) -> bool {
-        without(&self.asked, SEED) == without(&other.asked, SEED)
-            && self.decided == other.decided
-            && self.surroundings == other.surroundings
+        self.repeats == other.repeats
+    }
+
+    /// What all repeats of a setting have in common and no other run has.
+    #[must_use]
+    pub fn repeats_key(&self) -> &str {
+        &self.repeats
     }
 
     /// Whether two runs differ in nothing but seed and workers. What follows from the number of workers, such as the threads that
     /// each gets of a machine, may differ.
     #[must_use]
     pub fn differ_in_workers(&self, other: &RunSettings) -> bool {
-        without(&self.asked, WORKERS) == without(&other.asked, WORKERS)
-            && self.surroundings == other.surroundings
+        self.job == other.job
+    }
+
+    /// What all runs of a job have in common, with however many workers and whatever seed, and no other run has.
+    #[must_use]
+    pub fn job_key(&self) -> &str {
+        &self.job
     }
 }
 

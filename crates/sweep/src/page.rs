@@ -58,7 +58,10 @@ pub fn html(recipe: &Recipe, settings: &SweepSettings, found: &Findings, footer:
         page.figures(&effects);
     }
     let plain = measured(found);
-    if !plain.is_empty() {
+    if !maps.is_empty() {
+        // The maps show the same; these add the spread.
+        page.folded_figures("Measurements with their spread", &plain);
+    } else if !plain.is_empty() {
         page.section("Measurements");
         page.figures(&plain);
     }

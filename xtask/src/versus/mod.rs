@@ -20,6 +20,7 @@ mod mnist;
 mod models;
 mod namespaces;
 mod paceline;
+mod pages;
 mod paused_run;
 mod photos;
 mod predictions;
@@ -100,6 +101,7 @@ const ALL: &[Area] = &[
     ("predictions/links-100", predictions::slow_links),
     ("predictions/links-400", predictions::fast_links),
     ("spark", spark::run),
+    ("pages", pages::run),
 ];
 
 /// Runs the comparisons of the named areas or parts, or all.

@@ -364,7 +364,7 @@ fn page(
         "Paceline quickstart",
         "Data made, prepared, read and trained on, on this machine; every figure was measured just now",
     );
-    let runs = report::read(&[out.join("runs")])?;
+    let runs = report::read(&[out.join("runs")], training::MOST_READ)?;
     page.verdict(Tone::Good, "What the tour found", findings);
     page.hero(&training::where_the_time_goes(&runs));
     page.section("What the tour made");
@@ -395,7 +395,7 @@ fn stream_page(out: &Path) -> anyhow::Result<String> {
         "Paceline quickstart: a stream of clicks",
         "Sparse logistic regression, learned from a log as it was read",
     );
-    training::describe(&mut page, &report::read(&[out.join("stream")])?);
+    training::describe(&mut page, &report::read(&[out.join("stream")], training::MOST_READ)?);
     page.footer(&format!("Written by Paceline {}", env!("CARGO_PKG_VERSION")));
     Ok(page.html())
 }

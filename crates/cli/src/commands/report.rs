@@ -86,7 +86,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let recordings = Recordings::among(&folders)?;
     let subject = match &recordings {
         Some(recordings) => Subject::Nodes(recordings.recorded()),
-        None => Subject::Runs(read(&folders)?),
+        // Each run's evaluations are wanted where they are written one by one.
+        None if args.format == Format::Epochs => Subject::Runs(read(&folders, usize::MAX)?),
+        None => Subject::Runs(read(&folders, training::MOST_READ)?),
     };
     if args.format == Format::Svg {
         return figures(args, &subject, terminal);
@@ -211,21 +213,8 @@ fn file_stem(title: &str) -> String {
 }
 
 /// A folder is a run, or holds runs.
-pub(super) fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<RunView>> {
-    let mut runs = Vec::new();
-    for folder in folders {
-        if paceline_runs::RunFolder::is_at(folder) {
-            runs.push(RunView::read(folder)?);
-            continue;
-        }
-        let mut found = Vec::new();
-        for run in paceline_runs::list(folder)? {
-            found.push(RunView::read(run.path())?);
-        }
-        // Names only tell the second; the first run is what the others are compared with.
-        found.sort_by(|a, b| a.summary.started.total_cmp(&b.summary.started));
-        runs.append(&mut found);
-    }
+pub(super) fn read(folders: &[PathBuf], whole: usize) -> anyhow::Result<Vec<RunView>> {
+    let runs = training::read(folders, whole)?;
     if runs.is_empty() {
         let names: Vec<String> = folders.iter().map(|path| path.display().to_string()).collect();
         return Err(anyhow::anyhow!("no run in {}", names.join(", ")))

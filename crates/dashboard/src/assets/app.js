@@ -14,8 +14,8 @@ const part = (id) => document.getElementById(id) ?? document.body;
 const [view, where, pulse] = ["view", "where", "pulse"].map(part);
 const POLL = 2000; // milliseconds between two questions of a page in the background
 const MOST_ROWS = 1000; // rows beyond this are reached by the filter
-const MOST_COMPARED = 500; // runs of one comparison
-const MOST_ADDRESS = 60000; // characters of a question, which the server takes
+const MOST_NAMED = 100; // runs of a comparison that are asked for by address; more are in the body of the question
+const REST = 4; // a comparison rests this many times as long as it takes
 /** @type {Record<string, string>} */
 const ALIASES = { lr: "learning_rate", batch: "batch_size", loss: "train_loss", acc: "accuracy", tag: "tags", rate: "rate" };
 /** @type {{may_change: boolean, csrf: string, reason: string|null}} */
@@ -239,10 +239,10 @@ function columns() {
 }
 
 const body = element("tbody");
-const chooseAll = element("input", { type: "checkbox", class: "all", "aria-label": "choose all listed runs", title: "Choose all listed runs",
+const chooseAll = element("input", { type: "checkbox", class: "all", "aria-label": "choose all runs that the filter lets pass", title: "Choose all runs that the filter lets pass",
   onchange: (event) => { for (const run of listed) event.target.checked ? chosen.add(run.name) : chosen.delete(run.name); list(); } });
 /** @type {Run[]} */
-let listed = []; // runs in the table
+let listed = []; // runs that the filter lets pass; the table has the first of them
 const head = element("tr");
 const count = element("span", { class: "count" });
 const search = element("input", { type: "search", placeholder: "Filter: words, lr<0.1 model=lenet tag=best", "aria-label": "Filter runs",
@@ -274,7 +274,7 @@ function tools() {
   const here = listed.filter((run) => chosen.has(run.name)).length;
   chooseAll.checked = here > 0 && here === listed.length;
   chooseAll.indeterminate = here > 0 && here < listed.length;
-  compareButton.textContent = many > MOST_COMPARED ? `Compare ${many} runs (the first ${MOST_COMPARED})` : many > 1 ? `Compare ${many} runs` : "Compare";
+  compareButton.textContent = many > 1 ? `Compare ${many} runs` : "Compare";
   compareButton.disabled = many < 2;
   hideButton.disabled = many < 1;
   archiveButton.disabled = many < 1 || !session.may_change;
@@ -387,7 +387,7 @@ function list() {
   const holds = predicate(filter);
   const shown = all.filter((run) => !hidden.has(run.name) && holds(run)).sort(compare);
   const drawn = shown.slice(0, MOST_ROWS);
-  listed = drawn;
+  listed = shown;
   numeric = new Set(keys.filter((key) => all.some((run) => typeof value(run, key) === "number")));
   header(keys);
   menus(keys);
@@ -567,7 +567,7 @@ function coreMaps(tasks, hosts, marks) {
       svg.append(svgElement("text", { class: end ? "value end" : "value", x: x.toFixed(1), y: 11 }, mark.what));
     }
     svg.append(svgElement("text", { x: left, y: bottom + 16 }, `${number(to - from)} s ago`), svgElement("text", { class: "end", x: left + width, y: bottom + 16 }, "now"));
-    maps.push(element("figure", { class: "core-map" }, element("figcaption", {}, element("h3", { text: `Cores of ${host}` }), element("div", { class: "key", text: "the darker, the busier" })), svg));
+    maps.push(element("figure", { class: "core-map" }, element("figcaption", {}, element("h3", { text: `Cores of ${host}` }), element("div", { class: "key", text: "the stronger the colour, the busier" })), svg));
   }
   return maps;
 }
@@ -733,14 +733,26 @@ function comparePage(names) {
   const content = element("div", {}, element("p", { class: "soft", text: "Loading…" }));
   view.replaceChildren(element("div", { class: "tools" }, element("a", { class: "button", href: "#", text: "← All runs" })), content);
   let over = false;
-  let question = `/api/compare?chosen=${names.length}`;
-  for (const name of names.slice(0, MOST_COMPARED)) {
-    const more = `&name=${encodeURIComponent(name)}`;
-    if (question.length + more.length > MOST_ADDRESS) break;
-    question += more;
-  }
-  const draw = () => ask(question)
-    .then((answer) => { if (!over) markup(content, answer.html); }).catch(failed);
+  let drawing = false;
+  let asked = false;
+  const query = names.map((name) => `name=${encodeURIComponent(name)}`).join("&");
+  const question = () => (names.length > MOST_NAMED
+    ? ask("/api/compare/many", { method: "POST", body: JSON.stringify({ names }), headers: { "Content-Type": "application/json" } })
+    : ask(`/api/compare?${query}`));
+  // Thousands of runs take a second to compare: what changes meanwhile, and for some time after it, is one more comparison.
+  const draw = async () => {
+    asked = true;
+    if (drawing) return;
+    drawing = true;
+    while (asked && !over) {
+      asked = false;
+      const begun = performance.now();
+      await question().then((answer) => { if (!over) markup(content, answer.html); }).catch(failed);
+      const took = performance.now() - begun;
+      if (took > 250) await new Promise((ready) => { setTimeout(ready, REST * took); });
+    }
+    drawing = false;
+  };
   const wanted = new Set(names);
   draw();
   const unlisten = listen("/api/events", { reset: draw, runs: ({ changed }) => { if (changed.some((/** @type {Run} */ run) => wanted.has(run.name))) draw(); } }, draw);

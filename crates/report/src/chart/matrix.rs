@@ -33,14 +33,17 @@ impl Matrix {
         let (width, top) = (380.0, TEXT * 1.6);
         let cell = ((width - left - 4.0) / count).min(52.0);
         let bottom = top + cell * count;
+        // Names below that would touch stand at two heights; where that is not enough they are left out: the rows have the same ones.
+        let places = self.names_below(left, cell, width);
+        let lower = places.iter().flatten().any(|(level, _)| *level > 0);
+        let end = bottom + if lower { TEXT * 1.2 } else { 0.0 };
         let mut out = format!(
             "<svg class=\"chart matrix\" viewBox=\"0 0 {width} {}\" role=\"img\"><title>{}</title>{}<text class=\"name\" x=\"0\" y=\"{TEXT}\">{}</text>",
-            at(bottom + TEXT * 3.2),
+            at(end + TEXT * 3.2),
             Escaped(&self.title),
             self.numbers(),
             Escaped(&self.axes.0)
         );
-        let mut free = f64::NEG_INFINITY;
         for (row, name) in self.names.iter().enumerate() {
             let y = top + cell * row as f64;
             if cell >= TEXT * 0.95 {
@@ -52,14 +55,11 @@ impl Matrix {
                     Escaped(&short)
                 ));
             }
-            // A name that would touch its neighbour is left out below; the rows have the same ones.
-            let middle = left + cell * (row as f64 + 0.5);
-            if middle - text_width(name) / 2.0 > free && middle + text_width(name) / 2.0 < width {
-                free = middle + text_width(name) / 2.0 + 3.0;
+            if let Some((level, middle)) = places[row] {
                 out.push_str(&format!(
                     "<text class=\"mid\" x=\"{}\" y=\"{}\">{}</text>",
                     at(middle),
-                    at(bottom + TEXT + 3.0),
+                    at(bottom + TEXT + 3.0 + TEXT * 1.2 * f64::from(level)),
                     Escaped(name)
                 ));
             }
@@ -68,10 +68,23 @@ impl Matrix {
         out.push_str(&format!(
             "<text class=\"mid name\" x=\"{}\" y=\"{}\">{}</text></svg>",
             at(left + cell * count / 2.0),
-            at(bottom + TEXT * 2.0 + 8.0),
+            at(end + TEXT * 2.0 + 8.0),
             Escaped(&self.axes.1)
         ));
         Drawing::drawn(out)
+    }
+
+    /// The height, from the top, and the middle of each name below the cells that has room.
+    fn names_below(&self, left: f64, cell: f64, width: f64) -> Vec<Option<(u8, f64)>> {
+        let mut free = [f64::NEG_INFINITY; 2];
+        let place = |(column, name): (usize, &String)| {
+            let half = text_width(name) / 2.0;
+            let middle = (left + cell * (column as f64 + 0.5)).min(width - half);
+            let level = (0..2u8).find(|level| middle - half > free[usize::from(*level)])?;
+            free[usize::from(level)] = middle + half + 6.0;
+            Some((level, middle))
+        };
+        self.names.iter().enumerate().map(place).collect()
     }
 
     /// The counts, for a file of their own.
@@ -135,6 +148,18 @@ mod tests {
         let svg = matrix.svg();
         assert!(svg.contains("&lt;cat&gt; as dog: 1 (10.0 %)"), "{svg}");
         assert!(svg.contains("dog as dog: 0 (0.0 %)") && svg.contains("cell s9"), "{svg}");
+    }
+
+    /// `daisy dandelion rose sunflower` touched each other, and `tulip` was left out.
+    #[test]
+    fn names_that_would_touch_stand_at_two_heights() {
+        let names = ["daisy", "dandelion", "rose", "sunflower", "tulip"].map(str::to_owned);
+        let axes = ("true class".to_owned(), "predicted class".to_owned());
+        let matrix = Matrix { title: String::new(), names: names.to_vec(), axes, rows: vec![] };
+        let svg = matrix.svg();
+        for name in names {
+            assert_eq!(svg.matches(&format!(">{name}<")).count(), 2, "{name} in {svg}");
+        }
     }
 
     #[test]

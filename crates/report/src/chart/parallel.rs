@@ -127,7 +127,7 @@ impl Parallel {
                 continue;
             }
             free = y - TEXT;
-            let label = shortened(label, self.step().min(90.0) - 6.0);
+            let label = shortened(label, self.step().min(130.0) - 6.0);
             // Over the lines, with the paper behind it.
             out.push_str(&format!(
                 "<text class=\"value halo\" x=\"{}\" y=\"{}\">{}</text>",

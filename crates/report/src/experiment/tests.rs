@@ -53,7 +53,7 @@ fn records_that_win_in_every_setting_are_said_to_be_faster() {
 #[test]
 fn headline_and_table_name_the_same_evidence() {
     let mut experiment = experiment([1.0, 1.0]);
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for bend in 0..60 {
         for (place, observation) in experiment.groups[1].observations.iter_mut().enumerate() {
             let noise = [0.0, 0.0, 3.0, -3.0, -3.0, 3.0][place];

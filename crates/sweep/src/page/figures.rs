@@ -125,7 +125,12 @@ fn measured_along(found: &Findings, place: usize, along: usize) -> Option<Figure
         let x = x.unwrap_or(0) as f64;
         let span = Span { x, y: set.centre, low: ends.low, high: ends.high };
         let others = group.settings.iter().enumerate().filter(|(axis, _)| *axis != along);
-        let name = others.map(|(_, (_, label))| label.as_str()).collect::<Vec<_>>().join(" ");
+        // A bare number says nothing of what it is.
+        let named = others.map(|(axis, (_, label))| match label.parse::<f64>() {
+            Ok(_) => format!("{} {label}", found.axes[axis]),
+            Err(_) => label.clone(),
+        });
+        let name = named.collect::<Vec<_>>().join(", ");
         match series.iter_mut().find(|(known, _)| *known == name) {
             Some((_, spans)) => spans.push(span),
             None => series.push((name, vec![span])),

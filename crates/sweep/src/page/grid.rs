@@ -56,7 +56,9 @@ pub(super) fn maps(found: &Findings) -> Vec<Figure> {
         };
         map.framed = place(rows).zip(place(columns));
         map.title.clone_from(&title);
-        figures.push(figure(title.clone(), map.svg(), words.clone()));
+        // Said once is enough.
+        let words = if figures.is_empty() { words.clone() } else { String::new() };
+        figures.push(figure(title.clone(), map.svg(), words));
         let published = |group: usize| found.groups[group].published[best.measure];
         let known = (0..found.groups.len()).filter_map(published).count();
         if known > 1 && others.is_empty() {

@@ -56,6 +56,11 @@ pub enum CloudError {
         "`{name}` is not a valid job name: 1 to 40 lower-case letters, digits and hyphens, a letter first"
     )]
     Name { name: String },
+    /// Something that ssh would take for an option or a shell for more than a name.
+    #[error(
+        "`{host}` is not a host: letters, digits, dots, colons, hyphens and underscores, none of the last two first, and at most `USER@` before it"
+    )]
+    Host { host: String },
     /// A job of that name was submitted from here before.
     #[error("`{}` already holds a job", .folder.display())]
     Exists { folder: PathBuf },
@@ -75,6 +80,7 @@ impl CloudError {
                 | Self::Unknown { .. }
                 | Self::Missing { .. }
                 | Self::Name { .. }
+                | Self::Host { .. }
                 | Self::Gpu { .. }
         )
     }

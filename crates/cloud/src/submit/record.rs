@@ -74,11 +74,9 @@ impl SubmittedJob {
     ) -> Result<Self, CloudError> {
         check_name(&request.name)?;
         let steps = target.steps(&request)?;
-        if folder.join(RECORD).exists() {
-            return Err(CloudError::Exists { folder: folder.to_owned() });
-        }
         std::fs::create_dir_all(folder)
             .map_err(|source| CloudError::Write { path: folder.to_owned(), source })?;
+        let _ours = claim(folder)?;
         for (name, content) in &steps.files {
             write(&folder.join(name), content)?;
         }
@@ -183,8 +181,14 @@ impl SubmittedJob {
             std::io::ErrorKind::NotFound => CloudError::NoJob { folder: folder.to_owned() },
             _ => CloudError::Read { path: path.clone(), source },
         })?;
-        serde_json::from_str(&text)
-            .map_err(|source| CloudError::Read { path, source: std::io::Error::other(source) })
+        let wrong = |source| CloudError::Read { path: path.clone(), source };
+        let job: Self =
+            serde_json::from_str(&text).map_err(|source| wrong(std::io::Error::other(source)))?;
+        if !is_number(&job.id) {
+            let why = format!("{:?} is not a job's number", job.id);
+            return Err(wrong(std::io::Error::other(why)));
+        }
+        Ok(job)
     }
 
     /// The status command.
@@ -261,22 +265,47 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// Keeps a second submission out of a folder until the answer is dropped: both would see no record, and both start machines.
+fn claim(folder: &Path) -> Result<std::fs::File, CloudError> {
+    let exists = || CloudError::Exists { folder: folder.to_owned() };
+    let open = std::fs::File::open(folder)
+        .map_err(|source| CloudError::Write { path: folder.to_owned(), source })?;
+    if matches!(open.try_lock(), Err(std::fs::TryLockError::WouldBlock))
+        || folder.join(RECORD).exists()
+    {
+        return Err(exists());
+    }
+    // A file system without locks: better unguarded than unusable.
+    Ok(open)
+}
+
+/// Whether a job's number can be put into commands: some are words of a shell's.
+fn is_number(id: &str) -> bool {
+    id.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && id.chars().all(|c| c.is_ascii_alphanumeric() || "._-/+".contains(c))
+}
+
 fn write(path: &Path, content: &str) -> Result<(), CloudError> {
     write_file(path, content.as_bytes())
         .map_err(|source| CloudError::Write { path: path.to_owned(), source })
 }
 
 pub(super) fn number(kind: &JobNumber, name: &str, last: &str) -> String {
-    let first = || last.lines().map(str::trim).find(|line| !line.is_empty());
     let found = match kind {
         JobNumber::Name => None,
+        // A site's own sbatch may greet before it answers, or say which job it was in a sentence.
         JobNumber::FirstWord => {
-            first().and_then(|line| line.split([';', ' ']).next()).map(str::to_owned)
+            let of_line = |line: &str| {
+                let mut words = line.split(|c: char| c == ';' || c.is_whitespace());
+                let number = words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+                is_number(number).then(|| number.to_owned())
+            };
+            last.lines().rev().find_map(of_line)
         }
         JobNumber::JsonName => {
             let document: Option<Value> = serde_json::from_str(last).ok();
             document.and_then(|document| document["name"].as_str().map(str::to_owned))
         }
     };
-    found.unwrap_or_else(|| name.to_owned())
+    found.filter(|id| is_number(id)).unwrap_or_else(|| name.to_owned())
 }

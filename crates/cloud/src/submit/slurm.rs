@@ -9,9 +9,9 @@ pub(super) struct Slurm;
 
 /// The queue knows a job while it is there; then what its script left, what the controller still remembers, and the accounts, which
 /// many sites do not keep.
-const STATUS: &str = "squeue -h -t all -j {id} -o %T 2>/dev/null | grep . || cat {folder}/{id}.code 2>/dev/null || \
-    { scontrol -o show job {id} 2>/dev/null | grep -o 'JobState=[A-Z_]*' | cut -d= -f2 | grep .; } || \
-    sacct -n -X -P -j {id} -o State";
+const STATUS: &str = "squeue -h -t all -j \"$1\" -o %T 2>/dev/null | grep . || cat \"$2/$1.code\" 2>/dev/null || \
+    { scontrol -o show job \"$1\" 2>/dev/null | grep -o 'JobState=[A-Z_]*' | cut -d= -f2 | grep .; } || \
+    sacct -n -X -P -j \"$1\" -o State";
 
 /// Numbers of the user's jobs with this comment.
 fn find_script(mark: &str) -> String {
@@ -87,7 +87,7 @@ impl Target for Slurm {
             preparing: 0,
             find: argv(["sh", "-c", &find_script(&request.mark)]),
             id: JobNumber::FirstWord,
-            status: argv(["sh", "-c", STATUS]),
+            status: argv(["sh", "-c", STATUS, "sh", "{id}", "{folder}"]),
             logs: argv(["tail", "-n", "+1", "-F", "{folder}/{id}.log"]),
             stop: vec![argv(["scancel", "{id}"])],
             fetch: argv(["cp", "-r", "{from}", "{to}"]),

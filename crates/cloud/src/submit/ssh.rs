@@ -28,6 +28,9 @@ impl Target for Ssh {
         if request.hosts.is_empty() {
             return Err(CloudError::Missing { target: "ssh", key: "--hosts a,b,c" });
         }
+        if let Some(host) = request.hosts.iter().find(|host| !is_host(host)) {
+            return Err(CloudError::Host { host: host.clone() });
+        }
         if let Some((gpu, _)) = &request.gpu {
             let why = "the hosts have what they have; leave shape.gpu out";
             return Err(CloudError::Gpu { target: "ssh", gpu: gpu.clone(), why });
@@ -74,6 +77,18 @@ pub(super) fn code_state(answer: &str) -> JobState {
         JobState::Stopped
     } else {
         JobState::Failed
+    }
+}
+
+/// Whether it is a host for certain: a name that begins with a hyphen would be an option of ssh, which may run commands here.
+fn is_host(host: &str) -> bool {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || ".:-_".contains(c))
+    };
+    match host.split_once('@') {
+        Some((user, host)) => is_name(user) && is_name(host),
+        None => is_name(host),
     }
 }
 

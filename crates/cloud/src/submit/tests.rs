@@ -2,7 +2,11 @@
 
 use super::record::number;
 use super::*;
-use crate::tool::command_line;
+use crate::tool::{Tool, command_line};
+use std::{
+    sync::{Barrier, atomic::AtomicBool},
+    time::Duration,
+};
 
 fn request(command: &[&str]) -> SubmitRequest {
     SubmitRequest {
@@ -196,4 +200,107 @@ fn a_job_number_is_read_where_the_service_prints_it() {
         "projects/1/customJobs/2"
     );
     assert_eq!(number(&JobNumber::JsonName, "x", "not json"), "x");
+}
+
+/// The word that came first was taken for the number, whatever it was, and became part of a shell's command line.
+#[test]
+fn only_what_can_be_a_number_is_one() {
+    let first = |printed: &str| number(&JobNumber::FirstWord, "flowers", printed);
+    assert_eq!(first("Submitted batch job 4711\n"), "4711");
+    assert_eq!(first("2 nodes are down today\n4711;lab2\n"), "4711");
+    assert_eq!(first("47;11 $(touch x)\n"), "47");
+    assert_eq!(first("4$(touch${IFS}x)\n"), "flowers");
+    let name = |printed: &str| number(&JobNumber::JsonName, "flowers", printed);
+    assert_eq!(name(r#"{"name": "a; touch x"}"#), "flowers");
+    assert_eq!(name(r#"{"name": "-rf"}"#), "flowers");
+}
+
+#[test]
+fn a_record_whose_number_is_a_command_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let submitted = SubmittedJob::submit(
+        &Counting,
+        request(TRAIN),
+        folder.path(),
+        None,
+        Tool { interrupt: &AtomicBool::new(false), limit: Duration::from_secs(900) },
+        &|_| (),
+    );
+    let path = folder.path().join("job.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let harmful = text.replacen(&submitted.unwrap().id, "1\\n touch x", 1);
+    std::fs::write(&path, harmful).unwrap();
+    let error = SubmittedJob::open(folder.path()).unwrap_err();
+    let said = std::error::Error::source(&error).unwrap().to_string();
+    assert!(said.contains("is not a job's number"), "{said}");
+}
+
+/// A service that counts what it starts.
+struct Counting;
+
+impl Target for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn about(&self) -> &'static str {
+        ""
+    }
+
+    fn reads(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn steps(&self, _request: &SubmitRequest) -> Result<JobSteps, CloudError> {
+        let script = "echo begun >>\"$1\"; until [ -e \"$2\" ]; do sleep 0.01; done";
+        let submit = ["sh", "-c", script, "sh", "{folder}/begun", "{folder}/job.json"];
+        Ok(JobSteps { submit: vec![crate::tool::argv(submit)], ..JobSteps::default() })
+    }
+
+    fn state(&self, _answer: &str) -> JobState {
+        JobState::Unknown
+    }
+}
+
+/// Two that were submitted at the same moment under one name saw no record of each other, and both started machines.
+#[test]
+fn of_two_submissions_at_once_one_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (calm, together) = (AtomicBool::new(false), Barrier::new(4));
+    let submit = || {
+        let tool = Tool { interrupt: &calm, limit: Duration::from_secs(900) };
+        together.wait();
+        SubmittedJob::submit(&Counting, request(TRAIN), folder.path(), None, tool, &|_| ())
+    };
+    let made = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(submit)).collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap());
+        results
+            .filter(|result| match result {
+                Ok(_) => true,
+                Err(error) => {
+                    assert!(matches!(error, CloudError::Exists { .. }), "{error}");
+                    false
+                }
+            })
+            .count()
+    });
+    let begun = std::fs::read_to_string(folder.path().join("begun")).unwrap();
+    assert_eq!((made, begun.lines().count()), (1, 1));
+}
+
+/// `-oProxyCommand=touch x` was an option of ssh, which runs it here.
+#[test]
+fn hosts_that_are_more_than_a_name_are_refused() {
+    let ssh = target("ssh").unwrap();
+    let steps = |host: &str| {
+        ssh.steps(&SubmitRequest { hosts: vec![host.to_owned(), "b".to_owned()], ..request(TRAIN) })
+    };
+    for good in ["a", "ann@node-1.lab_2", "10.0.0.7", "fe80::1", "::1"] {
+        steps(good).unwrap();
+    }
+    for bad in ["-oProxyCommand=touch x", "ann@-x", "", "a b", "a\nb", "a;b", "$(b)", "@a", "a@b@c"]
+    {
+        assert!(matches!(steps(bad), Err(CloudError::Host { .. })), "{bad:?}");
+    }
 }

@@ -106,7 +106,7 @@ pub enum AdvisorError {
     #[error("{place}: contradicts {first}; number repeated runs in a column `run`")]
     Contradiction { place: TablePlace, first: Row },
     /// A time below zero, or none.
-    #[error("{place}: a run took {seconds} s; a time must be above zero and finite")]
+    #[error("{place}: a run took {seconds} s; a time must be above zero and less than a century")]
     BadTime { place: TablePlace, seconds: f64 },
     /// A completed run without a time.
     #[error("{place}: a completed run needs its `seconds`")]
@@ -132,7 +132,7 @@ pub enum AdvisorError {
         count: u32,
     },
     /// A measured time that is zero, negative or not finite.
-    #[error("a run cannot take {seconds} s: a time must be above zero and finite")]
+    #[error("a run cannot take {seconds} s: a time must be above zero and less than a century")]
     ImpossibleTime { seconds: f64 },
     /// The state file belongs to another question.
     #[error("`{}` was begun with another {what}", .path.display())]

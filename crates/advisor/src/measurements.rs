@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
+/// Longer than any run, in seconds: figures that follow from it stay readable.
+const CENTURY: f64 = 3.2e9;
+
 /// How a run ended. A run that did not complete was paid for all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -55,13 +58,13 @@ impl Outcome {
         }
     }
 
-    /// Whether the time can be: above zero and finite. When a failed run broke off may be unknown; a time of
+    /// Whether the time can be: above zero and less than a century. When a failed run broke off may be unknown; a time of
     /// zero says so.
     #[must_use]
     pub(crate) fn possible(self) -> bool {
         let seconds = self.seconds();
         let unknown = seconds == 0.0 && matches!(self, Self::Failed { .. });
-        seconds.is_finite() && (seconds > 0.0 || unknown)
+        (seconds > 0.0 && seconds < CENTURY) || unknown
     }
 }
 

@@ -35,6 +35,8 @@ pub struct SearchSession {
     path: PathBuf,
     problem: Problem,
     state: SearchState,
+    /// How many of its runs the file has: others may have added some since.
+    known: usize,
     method: &'static AdvisorMethod,
     advisor: Box<dyn Advisor>,
 }
@@ -134,7 +136,8 @@ impl SearchSession {
         };
         let method = methods::find(&state.method)?;
         let advisor = (method.build)(&problem, state.seed)?;
-        Ok(Self { path: question.state.clone(), problem, state, method, advisor })
+        let known = state.runs.len();
+        Ok(Self { path: question.state.clone(), problem, state, known, method, advisor })
     }
 
     /// The method that searches.
@@ -161,13 +164,22 @@ impl SearchSession {
         self.problem.history.outside().words()
     }
 
-    /// Writes the file of the search.
-    pub fn save(&self) -> Result<(), AdvisorError> {
-        self.state.write(&self.path)
+    /// Writes the file of the search. Runs that another process added to it meanwhile stay, and are known here then.
+    pub fn save(&mut self) -> Result<(), AdvisorError> {
+        let _locked = SearchState::lock(&self.path)?;
+        if let Some(mut there) = SearchState::read(&self.path)?
+            && there.runs.get(..self.known) == self.state.runs.get(..self.known)
+        {
+            there.runs.extend_from_slice(&self.state.runs[self.known..]);
+            self.state.runs = there.runs;
+        }
+        self.state.write(&self.path)?;
+        self.known = self.state.runs.len();
+        Ok(())
     }
 
     /// What follows from the runs so far; the file of a new search is written.
-    pub fn ask(&self) -> Result<Advice, AdvisorError> {
+    pub fn ask(&mut self) -> Result<Advice, AdvisorError> {
         if !self.path.exists() {
             self.save()?;
         }
@@ -192,9 +204,9 @@ impl SearchSession {
             .ok_or_else(|| AdvisorError::NotInCatalogue { machine: machine.to_owned(), count })?;
         self.state.tell(&catalogue, configuration, outcome, metrics);
         // A time that cannot be is refused here, before anything is written.
-        let search = self.search()?;
+        self.search()?;
         self.save()?;
-        Ok(self.advisor.recommend(&search))
+        Ok(self.advisor.recommend(&self.search()?))
     }
 
     /// Runs the job on one configuration after the other until more is not worth it, the budget is used up, or
@@ -366,7 +378,7 @@ mod tests {
     fn another_question_for_a_search_is_refused_and_nothing_is_written_by_opening() {
         let folder = tempfile::tempdir().unwrap();
         let asked = question(&folder);
-        let session = SearchSession::open(&asked).unwrap();
+        let mut session = SearchSession::open(&asked).unwrap();
         assert!(!asked.state.exists());
         assert!(session.ask().unwrap().proposal.is_some());
         assert!(asked.state.exists());
@@ -380,13 +392,42 @@ mod tests {
         }
     }
 
+    /// Of six told at the same time one was left.
+    #[test]
+    fn runs_that_several_processes_tell_at_once_are_all_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let asked = question(&folder);
+        let together = std::sync::Barrier::new(6);
+        std::thread::scope(|scope| {
+            for teller in 1..=6 {
+                let (asked, together) = (&asked, &together);
+                scope.spawn(move || {
+                    let mut session = SearchSession::open(asked).unwrap();
+                    together.wait();
+                    let seconds = f64::from(teller);
+                    let told = Outcome::Completed { seconds };
+                    session.tell("small", 1, told, BTreeMap::new()).unwrap();
+                });
+            }
+        });
+        let kept = SearchSession::open(&asked).unwrap();
+        let mut seconds: Vec<f64> =
+            kept.state.runs.iter().map(|run| run.outcome.seconds()).collect();
+        seconds.sort_by(f64::total_cmp);
+        assert_eq!(seconds, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+
     #[test]
     fn a_run_that_cannot_be_leaves_the_file_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let asked = question(&folder);
         let mut session = SearchSession::open(&asked).unwrap();
-        let told = session.tell("small", 1, Outcome::Completed { seconds: -4.0 }, BTreeMap::new());
-        assert!(told.is_err() && !asked.state.exists());
+        // The last would make a price of 300 digits.
+        for seconds in [-4.0, 0.0, f64::NAN, f64::INFINITY, 1e300] {
+            let told = session.tell("small", 1, Outcome::Completed { seconds }, BTreeMap::new());
+            assert!(told.is_err() && !asked.state.exists(), "{seconds}");
+            session = SearchSession::open(&asked).unwrap();
+        }
         let mut session = SearchSession::open(&asked).unwrap();
         let told = session.tell("small", 9, Outcome::Completed { seconds: 4.0 }, BTreeMap::new());
         assert!(matches!(told, Err(AdvisorError::NotInCatalogue { .. })) && !asked.state.exists());

@@ -123,6 +123,16 @@ impl SearchState {
         Ok(Some(state))
     }
 
+    /// Keeps other processes from replacing the file at `path` until the answer is dropped: its folder is locked for as long. Nothing
+    /// where the file system has no locks: better unguarded than unusable.
+    pub fn lock(path: &Path) -> Result<Option<fs::File>, AdvisorError> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let open = fs::File::open(folder)
+            .map_err(|source| AdvisorError::Write { path: path.to_path_buf(), source })?;
+        Ok(open.lock().ok().map(|()| open))
+    }
+
     /// Replaces the file: readers, and the next start after a power cut, see the old or the new one.
     pub fn write(&self, path: &Path) -> Result<(), AdvisorError> {
         let mut text = serde_json::to_string_pretty(self)

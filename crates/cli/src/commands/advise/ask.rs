@@ -27,7 +27,7 @@ pub struct Args {
 
 /// Proposes, and writes the state file if it is new.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
-    let session = args.question.open(&args.state, terminal)?;
+    let mut session = args.question.open(&args.state, terminal)?;
     let advice = session.ask().or_else(|error| args.question.explain(error))?;
     let catalogue = session.catalogue();
     let found = advice.recommendation.as_ref();

@@ -3,7 +3,7 @@
 use super::{
     idle_flags::Typed,
     train_rules::{self, Choice},
-    units::{Span, span},
+    units::{Span, span, task_count},
 };
 use crate::terminal::failure::{FailureExt, training::explain, usage};
 use anyhow::Context;
@@ -147,17 +147,17 @@ pub(crate) struct Flags {
     #[arg(long, help_heading = "How")]
     pub(super) seed: Option<u64>,
     /// Threads of all replicas together [default: all cores this process may use]
-    #[arg(long, help_heading = "How")]
+    #[arg(long, help_heading = "How", value_parser = task_count)]
     pub(super) threads: Option<usize>,
     /// Replicas in this process, for strategy mirrored [default: one per thread]
     #[arg(long, help_heading = "How")]
     pub(super) replicas: Option<usize>,
 
     /// Tasks that train, for strategies of several processes [default: 2, or what the cluster has]
-    #[arg(long, short = 'w', help_heading = "Tasks")]
+    #[arg(long, short = 'w', help_heading = "Tasks", value_parser = task_count)]
     pub(crate) workers: Option<usize>,
     /// Tasks that hold the weights, for ps-sync and ps-async [default: 1, or what the cluster has]
-    #[arg(long, value_name = "SERVERS", help_heading = "Tasks")]
+    #[arg(long, value_name = "SERVERS", help_heading = "Tasks", value_parser = task_count)]
     pub(crate) ps: Option<usize>,
     /// Score the model on a task of its own instead of the chief
     #[arg(long, help_heading = "Tasks")]
@@ -242,11 +242,7 @@ impl Flags {
         self.check_unfreezing()?;
         let model = spelling(self.model.as_deref().unwrap_or_default());
         let spec = RunSpec::new(&model, self.data.as_deref().unwrap_or_default());
-        let (optimizer, learning_rate) = match registry::find(&model) {
-            Ok(entry) => entry.defaults.complete(self.optimizer.as_deref(), self.lr),
-            // Which models there are is said where the model is built.
-            Err(_) => (self.optimizer.clone().unwrap_or(spec.optimizer), self.lr),
-        };
+        let (optimizer, learning_rate) = self.rule(&model, &spec);
         let pixels = self.pixels(&model)?;
         Ok(RunSpec {
             strategy: self.strategy.clone().unwrap_or(spec.strategy),
@@ -301,6 +297,15 @@ impl Flags {
         })
     }
 
+    /// The optimiser and its rate: what is not asked for is what the model learns with by default.
+    fn rule(&self, model: &str, spec: &RunSpec) -> (String, Option<f32>) {
+        match registry::find(model) {
+            Ok(entry) => entry.defaults.complete(self.optimizer.as_deref(), self.lr),
+            // Which models there are is said where the model is built.
+            Err(_) => (self.optimizer.as_ref().unwrap_or(&spec.optimizer).clone(), self.lr),
+        }
+    }
+
     /// Refuses layers that would be trained only after the end.
     fn check_unfreezing(&self) -> anyhow::Result<()> {
         match (self.unfreeze_after, self.epochs) {
@@ -321,10 +326,14 @@ impl Flags {
             _ => None,
         };
         let Some(file) = file else { return Ok(asked.unwrap_or_default()) };
-        let expected = expected_pixels(file).map_err(|error| explain(error.into()))?;
+        let expected = match expected_pixels(file) {
+            // That it is missing is said where it is loaded.
+            Err(_) if !file.exists() => return Ok(asked.unwrap_or_default()),
+            expected => expected.map_err(|error| explain(error.into()))?,
+        };
         let keras = |pixels| pixels == PixelScale::Keras;
         match asked {
-            // Scales alone can be learned anew; images that stand on their heads cannot.
+            // Scales alone can be learned again; images that stand on their heads cannot.
             Some(asked) if keras(asked) != keras(expected) => Err(usage(
                 format!(
                     "`--pixels` does not fit `{}`: the kernels of Keras's weights are turned by 180 degrees here, and only \

@@ -126,6 +126,15 @@ fn quantity(
     }
 }
 
+/// The most tasks of a run, or threads of a task: more is a slip of the hand, and would take all memory before anything could refuse it.
+const MOST_TASKS: usize = 4096;
+
+/// A number of tasks or threads; whether it may be zero is checked where it is used.
+pub fn task_count(text: &str) -> Result<usize, String> {
+    let count: usize = text.parse().map_err(|error| format!("{error}"))?;
+    if count <= MOST_TASKS { Ok(count) } else { Err(format!("expected at most {MOST_TASKS}")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,5 +182,15 @@ mod tests {
         assert!(positive_seconds("0s").unwrap_err().contains("above zero"));
         assert_eq!(whole_bytes("1.5 MiB"), Ok(3 << 19));
         assert!(whole_bytes("0B").unwrap_err().contains("above zero"));
+    }
+
+    /// Four thousand million threads were begun one after the other; as many workers asked for 32 GB.
+    #[test]
+    fn numbers_of_tasks_are_bounded() {
+        assert_eq!(task_count("4096"), Ok(4096));
+        assert_eq!(task_count("0"), Ok(0));
+        for wrong in ["4097", "4000000000", "18446744073709551616", "-1", "x"] {
+            assert!(task_count(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::arguments::engine::EngineArgs;
 use crate::arguments::idle_flags::{Rule, Typed};
 use crate::arguments::limits::{parse_limit, parse_pixels};
 use crate::arguments::paths::refuse_for_tasks;
+use crate::arguments::units::task_count;
 use crate::terminal::failure::{Exit, FailureExt, usage};
 use crate::terminal::recorder::{record, recorded_task, say};
 use crate::terminal::{Table, Terminal, Unit, spark_job};
@@ -71,10 +72,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Threads that decode [default: all cores this process may use]
-    #[arg(long)]
+    #[arg(long, value_parser = task_count)]
     threads: Option<usize>,
     /// Side in pixels to which all images are resized [default: the records' own, else 224]
-    #[arg(long, value_name = "PIXELS")]
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=4096))]
     size: Option<u32>,
     /// Stop after more than so many rejected photos, a number or a percentage of the set such as 5%
     #[arg(long, value_parser = parse_limit, value_name = "N|P%")]

@@ -1,6 +1,7 @@
 //! `paceline data synth`: data drawn by the program itself, so that nothing need be downloaded.
 
 use crate::arguments::paths::local_path;
+use crate::arguments::units::task_count;
 use crate::terminal::failure::{Exit, usage};
 use crate::terminal::{Terminal, Unit};
 use paceline_data::store::Staging;
@@ -45,7 +46,7 @@ struct Digits {
     #[arg(long)]
     gzip: bool,
     /// Threads to draw on [default: all cores this process may use]
-    #[arg(long)]
+    #[arg(long, value_parser = task_count)]
     threads: Option<usize>,
 }
 
@@ -75,7 +76,7 @@ struct Photos {
     #[arg(long, default_value_t = 0)]
     bad: u32,
     /// Threads to draw on [default: all cores this process may use]
-    #[arg(long)]
+    #[arg(long, value_parser = task_count)]
     threads: Option<usize>,
 }
 
@@ -93,7 +94,7 @@ struct Clicks {
     #[arg(long, value_name = "FILE", value_parser = local_path())]
     vw: Option<PathBuf>,
     /// Threads to draw on [default: all cores this process may use]
-    #[arg(long)]
+    #[arg(long, value_parser = task_count)]
     threads: Option<usize>,
 }
 

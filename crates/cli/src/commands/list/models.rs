@@ -1,6 +1,7 @@
 //! `paceline list models --profile`: where a training step's time goes; and how large each model is.
 
 use crate::{
+    arguments::units::task_count,
     terminal::failure::{Exit, FailureExt, training, usage},
     terminal::{Table, Terminal, show_count},
 };
@@ -34,7 +35,7 @@ pub struct ProfileArgs {
     #[arg(long, default_value_t = 3, requires = "profile")]
     steps: u32,
     /// Threads of the kernels [default: all cores this process may use]
-    #[arg(long, requires = "profile")]
+    #[arg(long, requires = "profile", value_parser = task_count)]
     threads: Option<usize>,
 }
 

@@ -137,3 +137,20 @@ fn wrong_calls_are_refused_with_a_hint() {
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
 }
+
+/// Two at once wrote into one file, and the one that ended later said that it was not there.
+#[test]
+fn a_product_that_another_process_writes_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = std::fs::File::create(folder.path().join("c.npy.partial")).unwrap();
+    there.lock().unwrap();
+    let words = ["--size", "100", "--product", "--out", "c.npy"];
+    let output = matmul(folder.path(), &words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(said.contains("another process writes `c.npy.partial`"), "{said}");
+    drop(there);
+    let output = matmul(folder.path(), &words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(folder.path().join("c.npy").is_file());
+}

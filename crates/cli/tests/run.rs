@@ -319,3 +319,15 @@ fn callbacks_of_keras_lightning_and_hugging_face_record_their_runs() {
     );
     assert_eq!((figure(2, "global_steps"), figure(2, "examples")), (7.into(), 28.into()));
 }
+
+/// A full disk left an empty run folder behind for every attempt.
+#[test]
+fn a_run_that_cannot_begin_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let Some(_disk) = paceline_testing::SmallDisk::mount(&disk, "16k") else { return };
+    let output = support::command_in(&disk, &["run", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("No space left on device"), "{}", said(&output));
+    assert_eq!(fs::read_dir(&disk).unwrap().count(), 0);
+}

@@ -178,3 +178,12 @@ fn what_cannot_be_searched_is_said_before_the_first_run() {
     );
     assert_eq!(calls(here), 1);
 }
+
+/// With `--quiet` it only said that no run completed, not why.
+#[test]
+fn a_search_in_which_every_run_fails_says_why_even_when_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["advise", "tune", "--search", "x=1,2", "--objective", "duration", "--quiet"];
+    let job = ["--", "sh", "-c", "echo out of luck >&2; exit 3", "{x}"];
+    refused(folder.path(), &[&words[..], &job].concat(), 1, "failed: out of luck");
+}

@@ -52,6 +52,9 @@ pub enum MatmulError {
     /// A file cannot be written.
     #[error("cannot write `{}`", .path.display())]
     Write { path: PathBuf, source: io::Error },
+    /// Two processes would write one file.
+    #[error("another process writes `{}`", .path.display())]
+    Busy { path: PathBuf },
     /// Not an `.npy` file, or one of a kind that is not read.
     #[error("`{}`: {found}; needed: {needed}", .path.display())]
     Npy { path: PathBuf, found: String, needed: &'static str },

@@ -142,6 +142,7 @@ pub(crate) fn run_with(
         _ => fresh,
     };
     let partial = settings.output.as_deref().map(partial_name);
+    let _ours = partial.as_deref().map(claim).transpose()?;
     if let Some(partial) = &partial {
         let (writer, there) = Writer::open(partial, size)?;
         if let (false, false, Some(path)) = (there, state.parts.is_empty(), &settings.state) {
@@ -184,6 +185,17 @@ pub(crate) fn check_sizes(settings: &MatmulSettings) -> Result<u64, MatmulError>
         });
     }
     Ok(left)
+}
+
+/// Keeps other processes from writing a file until the answer is dropped.
+fn claim(path: &Path) -> Result<fs::File, MatmulError> {
+    let file = fs::File::options().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(|source| MatmulError::Write { path: path.to_owned(), source })?;
+    match file.try_lock() {
+        Err(fs::TryLockError::WouldBlock) => Err(MatmulError::Busy { path: path.to_owned() }),
+        // A file system without locks: better unguarded than unusable.
+        Ok(()) | Err(fs::TryLockError::Error(_)) => Ok(file),
+    }
 }
 
 /// The output's name until it is whole.

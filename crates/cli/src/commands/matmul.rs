@@ -78,10 +78,10 @@ pub struct Args {
     #[arg(long, value_name = "RULE", default_value = "diagonal", value_parser = placement)]
     placement: Placement,
     /// Processes that share the block pairs; of a cluster, the number it has [default: one for each core this process may use]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::task_count)]
     workers: Option<usize>,
     /// Threads of all workers together; of a cluster, of each task [default: all cores this process may use]
-    #[arg(long)]
+    #[arg(long, value_parser = units::task_count)]
     threads: Option<usize>,
     /// Do not check products (Freivalds' method costs a few per cent)
     #[arg(long)]
@@ -316,6 +316,9 @@ fn advise(error: MatmulError, args: &Args) -> anyhow::Error {
         }
         MatmulError::Npy { .. } | MatmulError::Length { .. } => {
             ("write it with `numpy.save(path, matrix.astype('<f4'))`".to_owned(), Exit::Failed)
+        }
+        MatmulError::Busy { .. } => {
+            ("wait for it, or choose another file with --out".to_owned(), Exit::Retry)
         }
         MatmulError::Worker { .. } => {
             ("the same command continues with the blocks that are left".to_owned(), Exit::Retry)

@@ -47,6 +47,7 @@ const PACKAGE: &[(&str, &str)] = &[
     ("paceline/_jax.py", include_str!("../../python/paceline/_jax.py")),
     ("paceline/_keras.py", include_str!("../../python/paceline/_keras.py")),
     ("paceline/_loader.py", include_str!("../../python/paceline/_loader.py")),
+    ("paceline/_profile.py", include_str!("../../python/paceline/_profile.py")),
     ("paceline/_read.py", include_str!("../../python/paceline/_read.py")),
     ("paceline/_resources.py", include_str!("../../python/paceline/_resources.py")),
     ("paceline/_run.py", include_str!("../../python/paceline/_run.py")),
@@ -57,7 +58,13 @@ const PACKAGE: &[(&str, &str)] = &[
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let name = args.name.clone().unwrap_or_else(|| script_name(&args.command));
     let run = RunFolder::create(&args.folder, &name, "foreign")?;
-    let package = Package::write(run.path())?;
+    let package = match Package::write(run.path()) {
+        Ok(package) => package,
+        Err(error) => {
+            run.abandon();
+            return Err(error);
+        }
+    };
     terminal.interrupt()?;
     let (program, arguments) = args.command.split_first().context("no command")?;
     let started = Command::new(program)

@@ -96,16 +96,30 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let seconds = args.budget.map(|budget| budget.duration().as_secs_f64());
     let budget = TuneBudget { runs: args.max_runs as usize, seconds };
     let names: Vec<String> = session.tuner().goals().iter().map(|goal| goal.name.clone()).collect();
+    let mut failed = None;
     let end = session
-        .run(&mut runner, budget, &mut |event| terminal.note(event_words(&event, &names)))
+        .run(&mut runner, budget, &mut |event| {
+            let words = event_words(&event, &names);
+            if let TuneEvent::Ended { trial, .. } = event
+                && trial.outcome == TrialOutcome::Failed
+            {
+                failed = Some(words.clone());
+            }
+            terminal.note(words);
+        })
         .map_err(explain)?;
+    // Where no run completed, why the last did not is all that is known, with --quiet too.
+    let answer = session.tuner().best(session.trials()).is_some();
+    if let Some(why) = failed.filter(|_| !answer) {
+        terminal.warn(why);
+    }
     show(&session, end, terminal)?;
     terminal.note(format!("runs: {}", out.display()));
     terminal.json(&document(&session, end, &out))?;
     Ok(match end {
         TuneEnd::Interrupted => terminal.signalled().unwrap_or(Exit::Interrupted),
         // A search without any completed run has no answer.
-        _ if session.tuner().best(session.trials()).is_none() => Exit::Failed,
+        _ if !answer => Exit::Failed,
         _ => Exit::Done,
     })
 }

@@ -234,7 +234,12 @@ impl Roster {
                     self.begin_generation();
                     self.restored = self.generation;
                 }
-                Role::Worker | Role::Chief if self.rules.regroup => self.begin_generation(),
+                // Where the others formed again without it, it would be in no generation.
+                Role::Worker | Role::Chief
+                    if self.rules.regroup || !self.circle.contains(&hello.task) =>
+                {
+                    self.begin_generation();
+                }
                 _ => {}
             }
         } else {

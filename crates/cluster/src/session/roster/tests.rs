@@ -447,3 +447,24 @@ fn patience_that_was_asked_for_is_kept() {
     play.pass(2.0, &[worker(2)]);
     assert!(play.stop_to(worker(2)).is_some());
 }
+
+/// Asynchronous workers form again only when a server is lost. One that was away then came back into a generation that it was no
+/// part of, and ended with an error.
+#[test]
+fn a_worker_that_comes_back_after_the_others_formed_without_it_takes_part_again() {
+    for on_loss in [OnLoss::Restart, OnLoss::Continue] {
+        let mut play = play(3, 2, on_loss, false);
+        let server = TaskId::new(Role::Ps, 0);
+        play.roster.broken(worker(2), 1, "connection reset", play.now);
+        play.pass(2.0, &[]);
+        play.roster.broken(server, 1, "connection reset", play.now);
+        play.pass(2.0, &[]);
+        assert_eq!(play.hello(server, 2), Admission::Joined);
+        let without = play.views_to(worker(1)).pop().unwrap();
+        assert!(!without.circle.contains(&worker(2)), "{without:?}");
+        assert_eq!(play.hello(worker(2), 2), Admission::Joined);
+        let with = play.views_to(worker(2)).pop().unwrap();
+        assert!(with.circle.contains(&worker(2)) && with.generation > without.generation);
+        assert_eq!(play.views_to(worker(1)).pop().unwrap().generation, with.generation);
+    }
+}

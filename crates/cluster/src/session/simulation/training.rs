@@ -42,7 +42,10 @@ impl World<'_> {
             if one.task >= self.schedule.workers || !self.is_at_work(at) {
                 continue;
             }
-            let generation = one.generation();
+            let (generation, me) = (one.generation(), task(self.schedule, one.task));
+            if !one.shared.lock().adopted.circle.contains(&me) {
+                return Err(format!("{me} is in generation {generation}, which is without it"));
+            }
             if !self.schedule.synchronous {
                 self.update_alone(at)?;
             } else if !generations.contains(&generation) {

@@ -398,25 +398,43 @@ fn rank(rank: u32, port: u16, key: &str) -> Vec<(&'static str, String)> {
 #[test]
 #[cfg(debug_assertions)] // a program that was built for use cannot pretend
 fn another_version_of_the_program_is_refused_and_both_are_named() {
+    refuses_a_version("99.1.7");
+}
+
+/// Builds of one version that said other things to each other trained without each other: exit 0, and one had only lost the rest.
+#[test]
+#[cfg(debug_assertions)]
+fn a_build_of_the_same_version_that_names_no_wire_format_is_refused() {
+    // As builds of 0.1.0 before 2026-11-19 called themselves.
+    refuses_a_version("0.1.0");
+}
+
+#[cfg(debug_assertions)]
+fn refuses_a_version(pretended: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (port, key) = (ports(1)[0], key(&folder, "key"));
     fn flags(patience: &str) -> [&str; 6] {
         ["--strategy", "multi-worker", "--epochs", "2", "--join-timeout", patience]
     }
     let mut pretender = rank(1, port, &key);
-    pretender.push(("PACELINE_PRETEND_VERSION", "99.1.7".to_owned()));
+    pretender.push(("PACELINE_PRETEND_VERSION", pretended.to_owned()));
     let play = |patience: &str| {
         let mut other = node(&flags(JOINS), &pretender);
         waits_for(&mut other, "worker/0");
         (node(&flags(patience), &rank(0, port, &key)).end(), other.end())
     };
-    let (chief, other) = with_patience(play, |(chief, _)| chief.talk.contains("99.1.7"));
-    let own = env!("CARGO_PKG_VERSION");
+    let own = paceline_wire::version(env!("CARGO_PKG_VERSION"));
+    let words = [
+        format!("this is version {own}, that is version {pretended}"),
+        format!("this is version {pretended}, that is version {own}"),
+    ];
+    let says = |talk: &str| words.iter().any(|words| talk.contains(words));
+    let (chief, other) = with_patience(play, |(chief, _)| says(&chief.talk));
     assert_eq!(other.code(), 1, "{}", other.talk);
-    assert!(other.talk.contains("99.1.7") && other.talk.contains(own), "{}", other.talk);
+    assert!(says(&other.talk), "{}", other.talk);
     // The chief says it too, and that this task is still missing.
     assert_eq!(chief.code(), 75, "{}", chief.talk);
-    assert!(chief.talk.contains("99.1.7") && chief.talk.contains(own), "{}", chief.talk);
+    assert!(says(&chief.talk), "{}", chief.talk);
     assert!(chief.talk.contains("worker/1"), "{}", chief.talk);
 }
 

@@ -47,9 +47,14 @@ pub use strangers::Notice;
 pub use task::{NoTask, Role, TaskId};
 pub use transport::shared::Window;
 
+/// What tasks say to each other once they have shaken hands, all crates above included: raised with every change to it. Builds of one
+/// version may differ in it. The first builds of 0.1.0 did not name theirs, which was the first.
+const FORMAT: u32 = 2;
+
 /// A program's version as tasks tell it to each other. Builds with and without MPI do not go together: one would wait for
-/// the other inside MPI.
+/// the other inside MPI. Nor do those with different formats of messages: such tasks trained without each other, or stood still.
 #[must_use]
 pub fn version(program: &str) -> String {
-    if cfg!(feature = "mpi") { format!("{program}+mpi") } else { program.to_owned() }
+    let mpi = if cfg!(feature = "mpi") { "+mpi" } else { "" };
+    format!("{program}{mpi} (wire {FORMAT})")
 }

@@ -294,6 +294,49 @@ impl Tally {
 mod tests {
     use super::*;
 
+    /// Who changes this raises the number of `paceline_wire`'s format, so that programs with different messages refuse each other.
+    #[test]
+    fn the_bytes_of_messages_are_those_of_wire_format_2() {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let step_report = StepReport {
+            loss: StepLoss { loss_sum: 2.5, correct: 3, examples: 4 },
+            stop: true,
+            nonfinite: true,
+        };
+        let push = PushHead {
+            pulled: 0x0102_0304_0506_0708,
+            rate: 1.5,
+            form: Form::Dense,
+            wants_weights: true,
+            kept: true,
+            global: 9,
+            step_report,
+        };
+        let written = "08070605040302010000c03f1d0100000900000000000000\
+             00000000000004400300000000000000040000000000000\
+             00000000000000000";
+        assert_eq!(hex(&push.write()), written);
+        let grant = GrantHead {
+            version: 1,
+            staleness: 2,
+            held: 3,
+            tickets: [4, 5, 6],
+            count: 3,
+            taken: 2,
+            step_report,
+            over: true,
+            dropped: true,
+            weights: true,
+            mapped: true,
+        };
+        let written = "010000000000000002000000000000000300000000000000\
+             040000000000000005000000000000000600000000000000\
+             03000200fc00000000000000000004400300000000000000\
+             0400000000000000";
+        assert_eq!(hex(&grant.write()), written);
+        assert!(paceline_wire::version("").ends_with("(wire 2)"));
+    }
+
     #[test]
     fn messages_read_back() {
         let step_report = StepReport {

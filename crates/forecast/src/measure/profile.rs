@@ -52,7 +52,6 @@ pub struct ProfiledSteps {
 pub struct ProfiledMessage {
     /// Share of the step after which it is final, 0 to 1.
     pub at: f64,
-    /// Values in it.
     pub parameters: f64,
 }
 

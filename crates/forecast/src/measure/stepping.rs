@@ -235,12 +235,17 @@ fn layers(
     let passes = time.whole - time.update;
     let mut rows = vec![[0.0; 2]; shapes.len()];
     for layer in stepper.profile(PROFILED)?.map(|found| found.1).unwrap_or_default() {
-        let at = shapes.iter().position(|shape| {
-            shape.name == layer.layer || shape.name.starts_with(&format!("{}.", layer.layer))
-        });
-        if let Some(at) = at {
-            let pass = usize::from(layer.pass != Pass::Forward);
-            rows[at][pass] += layer.seconds / f64::from(PROFILED);
+        // Layers that are timed as one are named together: each has its share by arithmetic.
+        let named = |name: &str| {
+            let within = format!("{name}.");
+            shapes.iter().position(|shape| shape.name == name || shape.name.starts_with(&within))
+        };
+        let found: Vec<usize> = layer.layer.split(", ").filter_map(named).collect();
+        let flops: f64 = found.iter().map(|&at| shapes[at].flops as f64).sum();
+        let pass = usize::from(layer.pass != Pass::Forward);
+        for at in found {
+            let share = shapes[at].flops as f64 / flops;
+            rows[at][pass] += layer.seconds / f64::from(PROFILED) * share;
         }
     }
     let measured: f64 = rows.iter().flatten().sum();
@@ -379,4 +384,19 @@ pub fn copy_rate(bytes: usize) -> f64 {
         best = best.min(begun.elapsed().as_secs_f64());
     }
     bytes as f64 / best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time of LeNet's two convolutions, which are timed as one, was given to its dense layers.
+    #[test]
+    fn layers_that_are_timed_as_one_have_their_time() {
+        let subject = Subject { model: "lenet".to_owned(), size: None, classes: None };
+        let (rows, _, shapes) = layers(&subject, 16, 1, Duration::from_millis(50)).unwrap();
+        for (row, shape) in rows.iter().zip(&shapes) {
+            assert!(row.iter().all(|seconds| *seconds > 0.0), "{}: {row:?}", shape.name);
+        }
+    }
 }

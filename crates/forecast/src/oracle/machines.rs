@@ -231,7 +231,7 @@ mod tests {
     fn workers_beyond_the_places_crowd_on_every_host_alike() {
         assert_eq!(hosts(&[1, 1]).places(5), [0..3, 3..5]);
         assert_eq!(hosts(&[2, 3]).places(4), [0..2, 2..4]);
-        assert_eq!(hosts(&[2, 3]).places(2), [0..2]);
+        assert_eq!(hosts(&[2, 3]).places(2), vec![0..2; 1]);
         assert_eq!(hosts(&[2, 3]).fullest(5), 3);
     }
 }

@@ -120,17 +120,17 @@ fn weights_of_keras_bring_their_pixels_through_resume_and_export() {
         let plan = |run: &str| -> Value {
             serde_json::from_slice(&fs::read(here.join(run).join("plan.json")).unwrap()).unwrap()
         };
-        assert_eq!(plan(&run)["keras_input"], true, "{}", plan(&run));
+        assert_eq!(plan(&run)["spec"]["keras_input"], true, "{}", plan(&run));
         let frozen = tensors(&here.join("one.safetensors"));
         let kernel = &frozen["features.0.0.weight"][..4];
         // The last tap of the first input and output comes first.
         let last = values("Conv1/kernel", &[3, 3, 3, 16])[8 * 3 * 16];
         assert_eq!(kernel, last.to_le_bytes(), "the first kernel is turned");
         go(here, &["train", "--resume", &run, "--steps", "3"], "two.safetensors");
-        assert_eq!(plan(&run)["keras_input"], true);
+        assert_eq!(plan(&run)["spec"]["keras_input"], true);
         let again = ["--init", "two.safetensors", "--freeze", "--steps", "1", "--batch-size", "16"];
         let taken_up = train(here, &again, "three.safetensors");
-        assert_eq!(plan(&taken_up)["keras_input"], true);
+        assert_eq!(plan(&taken_up)["spec"]["keras_input"], true);
         let mut three = tensors(&here.join("three.safetensors"));
         three.retain(|name, _| !name.starts_with("classifier"));
         assert!(three.iter().all(|(name, bytes)| frozen[name] == *bytes));

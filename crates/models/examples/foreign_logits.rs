@@ -2,6 +2,8 @@
 //! `foreign_logits FILE WIDTH SIDE CLASSES PIXELS LOGITS`, where PIXELS are bytes (red, green, blue) of pictures of SIDE x SIDE
 //! and LOGITS the other program's as floats of 32 bits, both without a header. `xtask/peers/foreign_weights.py` writes all three.
 
+#![allow(clippy::print_stdout)] // an example prints
+
 use paceline_batch::{Batch, FeatureKind, Features, ImageShape, LabelKind, Schema};
 use paceline_models::{ModelOptions, Score, pretrained, registry};
 use std::{fs, path::Path};

@@ -15,7 +15,7 @@ fn recipe(name: &str, shape: &[usize]) -> (f32, f32) {
     match name.split('/').nth(1).unwrap() {
         "kernel" => {
             let taps = if name.contains("depthwise") { 2 } else { shape.len() - 1 };
-            ((6.0 / shape[..taps].iter().product::<usize>() as f64).sqrt() as f32, 0.0)
+            ((1.5 / shape[..taps].iter().product::<usize>() as f64).sqrt() as f32, 0.0)
         }
         "gamma" => (0.25, 1.0),
         "moving_variance" => (0.25, 0.27),

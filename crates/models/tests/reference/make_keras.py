@@ -1,6 +1,6 @@
 """Makes `keras.json`: logits of `keras.applications.MobileNetV2` on weights and images that both sides compute by formula.
 
-  KERAS make_keras.py      writes beside this file; made with Keras 3.15.1 on TensorFlow 2.21.0
+  KERAS make_keras.py      writes beside this file; made with Keras 3.15.1 on JAX 0.10.2
 
 Weights are not stored but follow from their names, in Keras's order of elements (see `make_reference.py`, whose `uniform` this is).
 """
@@ -31,11 +31,11 @@ def uniform(name, count):
 
 
 def recipe(name, shape):
-    """(scale, shift) of a weight: He-like kernels, variances so small that the norms' epsilon counts."""
+    """(scale, shift) of a weight: variances so small that the norms' epsilon counts, kernels that bring about such: larger ones make chaos of rounding."""
     kind = name.split("/")[1]
     if kind == "kernel":
         taps = shape[:2] if "depthwise" in name else shape[:-1]
-        return math.sqrt(6.0 / math.prod(taps)), 0.0
+        return math.sqrt(1.5 / math.prod(taps)), 0.0
     return {"gamma": (0.25, 1.0), "moving_variance": (0.25, 0.27)}.get(kind, (0.1, 0.0))
 
 

@@ -1,7 +1,7 @@
 //! `versus advisor/peers`: our advisor, CherryPick's and random choice, and the optimisers that people install, on the same recorded
 //! jobs.
 //!
-//! A recorded run costs the same whoever asks for it, so nothing is timed and nothing need be in turns: searches differ by their
+//! A recorded run costs the same for every method, so nothing is timed and nothing need be in turns: searches differ by their
 //! seeds alone.
 
 use super::benchmarks;

@@ -259,11 +259,7 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
             "; dense layers ({count} weights) shared out: each worker has a part of their outputs for the whole batch"
         ),
     };
-    let pixels = match spec.pixels() {
-        PixelScale::Unit => "",
-        PixelScale::Imagenet => IMAGENET_PIXELS,
-        PixelScale::Keras => KERAS_PIXELS,
-    };
+    let pixels = pixel_words(spec.pixels());
     format!(
         "{} on `{}`, strategy {}: {} parameters, {} training and {} test examples, {ends}{from}\n\
          global batch {}{per_replica}, {} at learning rate {} ({}), {combined}; {tasks}{split}, seed {}{pixels}",
@@ -279,6 +275,15 @@ fn header(plan: &RunPlan, first_step: u64) -> String {
         spec.schedule,
         spec.seed,
     )
+}
+
+/// How pixels are read, where it is not as usual.
+fn pixel_words(pixels: PixelScale) -> &'static str {
+    match pixels {
+        PixelScale::Unit => "",
+        PixelScale::Imagenet => IMAGENET_PIXELS,
+        PixelScale::Keras => KERAS_PIXELS,
+    }
 }
 
 /// When it stops.

@@ -20,7 +20,7 @@ pub fn show_dollars(usd: f64) -> String {
 }
 
 /// A number of things whose name has no other plural than one with an s: `1 run`, `2 runs`.
-pub fn show_count<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
+pub fn show_count<N: Copy + Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
     let ending = if count == N::from(1) { "" } else { "s" };
     format!("{count} {thing}{ending}")
 }

@@ -9,7 +9,7 @@ use paceline_wire::{ClusterKey, Endpoint, Link, Notice, Purpose, Security, Wait}
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use tasks::{HANG, identity, soon, worker};
@@ -119,8 +119,13 @@ fn closed_after(mut stream: TcpStream) -> usize {
     all.len()
 }
 
+/// Held for writing by the test that counts the threads of this process, for reading by all others: beside it they have up to a
+/// hundred of their own.
+static ALONE: RwLock<()> = RwLock::new(());
+
 #[test]
 fn garbage_is_refused_in_one_line() {
+    let _guard = ALONE.read().unwrap_or_else(PoisonError::into_inner);
     for security in [Security::Plain, Security::Tls] {
         let run = Run::start(security);
         for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 5000], &[0; 64]] {
@@ -141,6 +146,7 @@ fn preamble(security: u8) -> Vec<u8> {
 
 #[test]
 fn a_huge_length_is_refused_without_memory() {
+    let _guard = ALONE.read().unwrap_or_else(PoisonError::into_inner);
     let run = Run::start(Security::Plain);
     // The longest hello there can be in its own place, and 2^63 where a frame would have its length: no more than a hello that
     // does not come.
@@ -162,6 +168,7 @@ fn a_huge_length_is_refused_without_memory() {
 
 #[test]
 fn a_frame_of_2_to_the_63_bytes_from_a_peer_with_the_key_ends_that_link_only() {
+    let _guard = ALONE.read().unwrap_or_else(PoisonError::into_inner);
     for security in [Security::Plain, Security::Tls] {
         let run = Run::start(security);
         let rogue = Endpoint::bind(identity(3, &run.key, security), "127.0.0.1:0").unwrap();
@@ -210,6 +217,7 @@ fn record(run: &Run) -> Vec<u8> {
 
 #[test]
 fn a_recording_of_a_real_handshake_opens_nothing() {
+    let _guard = ALONE.read().unwrap_or_else(PoisonError::into_inner);
     for security in [Security::Plain, Security::Tls] {
         let run = Run::start(security);
         let said = record(&run);
@@ -228,6 +236,7 @@ fn a_recording_of_a_real_handshake_opens_nothing() {
 
 #[test]
 fn an_encrypted_connection_hides_which_tasks_talk() {
+    let _guard = ALONE.read().unwrap_or_else(PoisonError::into_inner);
     let run = Run::start(Security::Tls);
     let said = record(&run);
     let text = String::from_utf8_lossy(&said);
@@ -247,6 +256,7 @@ fn cost() -> (u64, u64) {
 
 #[test]
 fn a_thousand_silent_connections_cost_little_and_keep_no_task_out() {
+    let _guard = ALONE.write().unwrap_or_else(PoisonError::into_inner);
     let run = Run::start(Security::Plain);
     let before = cost();
     let mut silent = Vec::new();
@@ -263,7 +273,6 @@ fn a_thousand_silent_connections_cost_little_and_keep_no_task_out() {
     }
     assert!(silent.len() > 900, "only {} connections", silent.len());
     let during = cost();
-    // Other tests of this file run beside this one; they have a few threads and megabytes too.
     assert!(during.0 < before.0 + 150, "{} threads became {}", before.0, during.0);
     assert!(during.1 < before.1 + 100_000, "{} KB became {}", before.1, during.1);
     let lines = run.end();
@@ -276,6 +285,7 @@ fn a_thousand_silent_connections_cost_little_and_keep_no_task_out() {
 
 #[test]
 fn a_byte_now_and_then_does_not_keep_a_connection_open() {
+    let _guard = ALONE.read().unwrap_or_else(PoisonError::into_inner);
     let run = Run::start(Security::Plain);
     let mut stream = TcpStream::connect(run.address()).unwrap();
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! A run folder as the ground of a simulation.
+//! A run folder as what a simulation rests on.
 
 mod of_profile;
 

@@ -1,4 +1,4 @@
-//! A job's steps as a file that any program can write: the ground of a simulation where there is no run folder.
+//! A job's steps as a file that any program can write: what a simulation rests on where it has no run folder.
 
 use super::Measured;
 use crate::error::ForecastError;

@@ -1,4 +1,4 @@
-//! A profile as the ground of a simulation.
+//! A profile as what a simulation rests on.
 
 use super::{LOCAL_LATENCY, Measured, stepping};
 use crate::measure::StepProfile;

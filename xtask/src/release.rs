@@ -21,6 +21,10 @@ const PLACES: &[(&str, &str)] = &[
 ];
 const MANIFEST: &str = "Cargo.toml";
 const LOCK: &str = "Cargo.lock";
+/// The fuzzing workspace's own: cargo could only write it with that workspace's packages at hand.
+const FUZZ_LOCK: &str = "fuzz/Cargo.lock";
+/// What each package of a lock file begins with.
+const PACKAGE: &str = "[[package]]";
 const CHANGELOG: &str = "CHANGELOG.md";
 const UNRELEASED: &str = "## Unreleased";
 
@@ -69,6 +73,7 @@ pub fn findings(root: &Path) -> anyhow::Result<Vec<String>> {
     let manifest = read(root, MANIFEST)?;
     compare(MANIFEST, own_dependencies(&manifest));
     compare(LOCK, locked(&read(root, LOCK)?));
+    compare(FUZZ_LOCK, locked(&read(root, FUZZ_LOCK)?));
     if !read(root, CHANGELOG)?.contains("\n## ") {
         findings.push(format!("{CHANGELOG}: has no section"));
     }
@@ -117,6 +122,8 @@ fn prepare(root: &Path, version: &str) -> anyhow::Result<()> {
         .collect();
     write(root, MANIFEST, &(changed.join("\n") + "\n"))?;
     environment::run(environment::cargo(root).args(["update", "--workspace", "--offline"]))?;
+    let lock = read(root, FUZZ_LOCK)?;
+    write(root, FUZZ_LOCK, &relocked(&lock, &before, version))?;
     let date =
         Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("cannot run date")?;
     let date = String::from_utf8_lossy(&date.stdout).trim().to_owned();
@@ -168,15 +175,28 @@ fn is_own(line: &str) -> bool {
     line.starts_with("version = ") || line.starts_with("paceline-") && line.contains("path = ")
 }
 
-/// Versions of this workspace's packages.
+/// Versions of this workspace's packages in a lock file.
 fn locked(lock: &str) -> Vec<String> {
-    let own = lock.split("[[package]]").filter(|package| {
-        let name = package.split("\nname = \"").nth(1).and_then(|rest| rest.split('"').next());
-        let name = name.unwrap_or_default();
-        (name == "paceline" || name.starts_with("paceline-") || name == "xtask")
-            && !package.contains("\nsource = ")
-    });
+    let own = lock.split(PACKAGE).filter(|package| is_locked_here(package));
     own.flat_map(|package| versions(package, "\nversion = \"")).collect()
+}
+
+/// A lock file in which this workspace's packages have another version.
+fn relocked(lock: &str, before: &str, version: &str) -> String {
+    let (old, new) = (format!("\nversion = \"{before}\""), format!("\nversion = \"{version}\""));
+    let packages = lock.split(PACKAGE).map(|package| {
+        if is_locked_here(package) { package.replace(&old, &new) } else { package.to_owned() }
+    });
+    packages.collect::<Vec<_>>().join(PACKAGE)
+}
+
+/// Whether a package of a lock file is one of this workspace, the fuzzing targets' own (which have no version) left out.
+fn is_locked_here(package: &str) -> bool {
+    let name = package.split("\nname = \"").nth(1).and_then(|rest| rest.split('"').next());
+    let name = name.unwrap_or_default();
+    (name == "paceline" || name.starts_with("paceline-") || name == "xtask")
+        && name != "paceline-fuzz"
+        && !package.contains("\nsource = ")
 }
 
 /// The version that follows each place where a text stands.
@@ -243,6 +263,8 @@ mod tests {
         let put = |file: &str, text: &str| write(&scratch, file, text).unwrap();
         put(MANIFEST, manifest);
         put(LOCK, lock);
+        fs::create_dir_all(scratch.join("fuzz")).unwrap();
+        put(FUZZ_LOCK, lock);
         put(CHANGELOG, &log);
         assert_eq!(findings(&scratch).unwrap(), Vec::<String>::new());
         assert_eq!(tagged(&scratch, "v0.2.0").unwrap(), Vec::<String>::new());
@@ -254,6 +276,16 @@ mod tests {
         assert!(found.len() == 2 && found[0].starts_with(PLACES[2].0), "{found:?}");
         assert_eq!(tagged(&scratch, "v0.2.0").unwrap().len(), 2, "no section");
         fs::remove_dir_all(&scratch).unwrap();
+    }
+
+    #[test]
+    fn a_release_does_not_forget_the_lock_of_the_fuzzing_targets() {
+        let lock = "version = 4\n\n[[package]]\nname = \"paceline-fuzz\"\nversion = \"0.0.0\"\n\n[[package]]\nname = \"paceline-wire\"\nversion = \"0.1.0\"\n\n\
+                    [[package]]\nname = \"serde\"\nversion = \"0.1.0\"\nsource = \"x\"\n";
+        let changed = relocked(lock, "0.1.0", "0.2.0");
+        assert_eq!(locked(&changed), ["0.2.0"]);
+        assert_eq!(changed.matches("0.1.0").count(), 1, "{changed}");
+        assert!(changed.contains("\"0.0.0\"") && changed.starts_with("version = 4\n"));
     }
 
     #[test]

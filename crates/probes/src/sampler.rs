@@ -86,10 +86,11 @@ impl Sampler {
             }
             reading
         };
+        // Remembers the counters before the caller goes on: on a busy machine the thread may begin only when a short job is half done.
+        let start = Instant::now();
+        take(Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let work = move || {
-            let start = Instant::now();
             let mut last = start;
-            take(Duration::ZERO, Duration::ZERO, Duration::ZERO); // remembers the counters
             let mut waiting = Waiting::new(own_times);
             let mut stopped = Duration::ZERO;
             let mut due = start + interval;
@@ -229,6 +230,29 @@ mod tests {
             summary.add(reading);
         }
         assert!(summary.rows().any(|(name, mean, _)| name == "memory_used_bytes" && mean > 0.0));
+    }
+
+    #[test]
+    fn what_moves_before_the_thread_begins_is_in_the_first_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("net")).unwrap();
+        let received = |bytes: u64| {
+            let text = format!("head\nhead\neth0: {bytes} 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+            std::fs::write(folder.path().join("net/dev"), text).unwrap();
+        };
+        received(1_000);
+        let roots = Roots { proc: folder.path().into(), ..Roots::default() };
+        let (sink, readings) = channel();
+        let sampler = Sampler::start(&roots, Target::own(), SHORTEST, move |reading| {
+            let _ = sink.send(reading);
+        })
+        .unwrap();
+        received(5_000_000);
+        let first = readings.recv_timeout(Duration::from_secs(900)).expect("no reading comes");
+        sampler.stop();
+        let at = columns().position(|c| c.name == "network_received_bytes_per_second").unwrap();
+        let bytes = first.values[at].expect("the interface is there") * first.elapsed;
+        assert!((bytes - 4_999_000.0).abs() < 1.0, "{bytes} bytes");
     }
 
     #[test]

@@ -303,8 +303,9 @@ fn a_run_is_stopped_from_its_page() {
     let script = "exec 9<>\"$OWNER\"; flock 9; trap 'echo asked > \"$OWNER.asked\"; exit' INT; \
                   echo \"{\\\"pid\\\": $$, \\\"host\\\": \\\"$NAME\\\", \\\"since\\\": 0}\" >&9; echo ready; \
                   while :; do read -t 1 line || true; done";
-    let mut child = Command::new("bash")
-        .args(["-c", script])
+    // A shell cannot trap what was ignored when it began, as it is below `nohup` and in the background of a script.
+    let mut child = Command::new("env")
+        .args(["--default-signal=INT", "bash", "-c", script])
         .env("OWNER", &owner)
         .env("NAME", Machine::host_name())
         .stdin(Stdio::piped())

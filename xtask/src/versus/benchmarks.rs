@@ -96,6 +96,14 @@ fn machine() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name"))
         .map_or("unknown CPU", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    // The brand alone does not say it: the same name comes with and without AVX-512.
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let vectors = ["avx512f", "avx2"].into_iter().find(|flag| flags.split(' ').any(|f| f == *flag));
+    let vectors = match vectors {
+        Some("avx512f") => " with AVX-512",
+        Some(_) => " with AVX2",
+        None => "",
+    };
     let cores = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
     let memory = fs::read_to_string("/proc/meminfo")
         .ok()
@@ -103,7 +111,7 @@ fn machine() -> String {
         .map_or(0.0, |kib| kib / 1024.0 / 1024.0);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!(
-        "{model}, {cores} cores, {memory:.0} GiB, Linux {}; Paceline {}, {}.",
+        "{model}{vectors}, {cores} cores, {memory:.0} GiB, Linux {}; Paceline {}, {}.",
         kernel.trim(),
         env!("CARGO_PKG_VERSION"),
         today()

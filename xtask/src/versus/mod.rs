@@ -70,7 +70,10 @@ type Area = (&'static str, fn(&Path) -> anyhow::Result<()>);
 /// Every comparison. `area/part` is one part of an area: `versus area` runs all its parts.
 const ALL: &[Area] = &[
     ("data", data::run),
-    ("models", models::run),
+    ("models/softmax", models::softmax),
+    ("models/lenet", models::lenet),
+    ("models/alexnet", models::alexnet),
+    ("models/mobilenet-v2", models::mobilenet_v2),
     ("models/mnist", mnist::run),
     ("models/memory", memory::run),
     ("sparse/text", sparse::text),

@@ -1,7 +1,7 @@
 //! `versus models`: training steps on random data, against TensorFlow and PyTorch at their best.
 //!
-//! `PACELINE_ISA=avx2 cargo xtask versus models` compares on AVX2: every side is then held to it, and the section is
-//! `models/avx2`.
+//! One part for each model, because the trials that find a peer's best settings take minutes. `PACELINE_ISA=avx2 cargo xtask versus models` compares on
+//! AVX2: every side is then held to it, and sections end in `/avx2`.
 
 use super::allocators::Allocator;
 use super::contest::{self, HELD_TO_AVX2, Outcome, Side};
@@ -55,8 +55,24 @@ const WORKS: &[Work] = &[
     Work { shape: Some((224, 0.5)), ..work("mobilenet-v2", 32, 1, 5) },
 ];
 
-/// Runs all comparisons of the area and writes its section.
-pub fn run(root: &Path) -> anyhow::Result<()> {
+pub fn softmax(root: &Path) -> anyhow::Result<()> {
+    run(root, "softmax")
+}
+
+pub fn lenet(root: &Path) -> anyhow::Result<()> {
+    run(root, "lenet")
+}
+
+pub fn alexnet(root: &Path) -> anyhow::Result<()> {
+    run(root, "alexnet")
+}
+
+pub fn mobilenet_v2(root: &Path) -> anyhow::Result<()> {
+    run(root, "mobilenet-v2")
+}
+
+/// Compares all works of a model and writes its section.
+fn run(root: &Path, model: &str) -> anyhow::Result<()> {
     environment::run(environment::cargo(root).args([
         "build",
         "--release",
@@ -68,10 +84,12 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     let (tensorflow, torch) = (TENSORFLOW.ensure(root)?, TORCH.ensure(root)?);
     let outcomes: Vec<Outcome> = WORKS
         .iter()
+        .filter(|work| work.model == model)
         .map(|work| compare(root, work, &tensorflow, &torch))
         .collect::<anyhow::Result<_>>()?;
     let held = std::env::var(ISA).is_ok_and(|isa| isa == "avx2");
-    benchmarks::write(root, if held { "models/avx2" } else { "models" }, CAVEATS, &outcomes)
+    let section = format!("models/{model}{}", if held { "/avx2" } else { "" });
+    benchmarks::write(root, &section, CAVEATS, &outcomes)
 }
 
 impl Work {

@@ -88,6 +88,9 @@ fn no_remedy_saves_all_of_the_time() {
     let input = PhaseTimes { input: 0.998, compute: 0.002, ..PhaseTimes::default() };
     let words = judge(&Evidence { phases: input, ..run() }).words;
     assert!(words.contains("99.8 % of the time") && words.contains("at most 99.8 %"), "{words}");
+    let all = PhaseTimes { input: 1.0, ..PhaseTimes::default() };
+    let words = judge(&Evidence { phases: all, ..run() }).words;
+    assert!(words.contains("100 % of the time") && words.contains("at most 99.9 %"), "{words}");
 }
 
 /// A step that sleeps, or waits for an accelerator, was called compute-bound: "only faster or more cores would help".

@@ -25,9 +25,11 @@ fn a_recording_has_a_header_and_rows_of_the_same_width() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (csv, dstat, jsonl) = (file("a.csv"), file("b.csv"), file("c.jsonl"));
+    // On a busy machine readings come late: the command ends when there are some.
+    let wait = format!("until [ $(wc -l < '{csv}') -ge 4 ]; do sleep 0.05; done");
     let output = monitor(&[
         "--every", "0.05", "--csv", &csv, "--dstat", &dstat, "--jsonl", &jsonl, "--json", "--",
-        "sleep", "0.4",
+        "sh", "-c", &wait,
     ]);
     assert!(output.status.success());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -24,7 +24,7 @@ use terminal::Terminal;
 #[derive(Debug, Parser)]
 #[command(name = "paceline", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 worth retrying, 130 interrupted (Ctrl-C), 143 ended by SIGTERM."
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 75 worth retrying, 129 terminal closed (SIGHUP), 130 interrupted (Ctrl-C), 143 ended by SIGTERM."
 )]
 struct Cli {
     #[command(flatten)]

@@ -131,10 +131,28 @@ fn flags_that_ask_for_more_memory_than_there_is_say_what_would_fit() {
             "advise batch --model lenet --data generated:digits --sizes 8,400000000000",
             "examples fit",
         ),
+        ("data synth photos photos --per-class 1 --most-side 1000000", "from 1 to 8000"),
     ] {
         let said = fails(here, command);
         assert!(said.contains(wanted), "{command}: {said}");
     }
+}
+
+/// A set without an example was drawn, or said to have been drawn where there was no folder.
+#[test]
+fn data_sets_without_an_example_are_not_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for (command, wanted) in [
+        ("data synth photos made --per-class 0", "no photo"),
+        ("data synth digits made --train 0 --test 0", "no digit"),
+        ("data synth clicks made --rows 0", "expected at least 1"),
+    ] {
+        let said = fails(here, command);
+        assert!(said.contains(wanted), "{command}: {said}");
+        assert!(!here.join("made").exists(), "{command}");
+    }
+    works(here, "data synth photos made --per-class 0 --bad 2");
 }
 
 /// Files whose headers tell the truth: each image is there, and no memory holds them all.

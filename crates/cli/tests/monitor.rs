@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use support::{paceline, run, run_in, said};
 
 fn monitor(args: &[&str]) -> Output {
@@ -25,9 +25,11 @@ fn a_recording_has_a_header_and_rows_of_the_same_width() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (csv, dstat, jsonl) = (file("a.csv"), file("b.csv"), file("c.jsonl"));
+    // On a busy machine readings come late: the command ends when there are some.
+    let wait = format!("until [ $(wc -l < '{csv}') -ge 4 ]; do sleep 0.05; done");
     let output = monitor(&[
         "--every", "0.05", "--csv", &csv, "--dstat", &dstat, "--jsonl", &jsonl, "--json", "--",
-        "sleep", "0.4",
+        "sh", "-c", &wait,
     ]);
     assert!(output.status.success());
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -59,6 +61,56 @@ fn a_duration_ends_a_recording_of_the_machine() {
     assert_eq!(output.status.code(), Some(0));
     let rows = String::from_utf8(output.stdout).unwrap().lines().count();
     assert!(rows >= 2, "a header and a reading at least: {rows} lines");
+}
+
+/// A SIGTERM for the recorder, as of `timeout` or `docker stop`, left the command running, and the recorder waited for it.
+#[test]
+fn signals_reach_the_command_that_is_recorded() {
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        let script = format!(
+            "trap 'echo {signal} > heard; exit 3' {signal}; echo $$ > number; while :; do sleep 0.05; done"
+        );
+        // Under `nohup` all that is started ignores SIGHUP.
+        let mut recorder = Command::new("env")
+            .args(["--default-signal=HUP", support::program()])
+            .args(["monitor", "--every", "50ms", "--", "sh", "-c", &script])
+            .current_dir(here)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !here.join("number").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let number = recorder.id().to_string();
+        let sent = Command::new("kill").args(["-s", signal, &number]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(recorder.wait().unwrap().code(), Some(code), "{signal}");
+        assert_eq!(fs::read_to_string(here.join("heard")).unwrap().trim(), signal);
+    }
+}
+
+/// A full disk ended the recorder with 1, whatever the command ended with.
+#[test]
+fn a_record_that_cannot_be_written_costs_the_command_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    // The header fits, further rows do not.
+    let script = "ulimit -f 8; trap '' XFSZ; exec \"$0\" monitor --every 50ms --csv a.csv -- sh -c 'i=0; while [ $i -lt 60 ]; do sleep 0.05; i=$((i+1)); done; exit 7'";
+    let output = Command::new("sh")
+        .args(["-c", script, support::program()])
+        .current_dir(here)
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("the job continues: cannot write `a.csv`"), "{said}");
+    assert!(said.contains("verdict"), "{said}");
+    assert_eq!(said.matches("the job continues").count(), 1, "{said}");
 }
 
 /// The recording goes on while its file is marked from outside; one that has ended takes no marks.

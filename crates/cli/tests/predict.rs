@@ -6,8 +6,10 @@ mod support;
 
 use serde_json::Value;
 use std::{
+    ffi::OsStr,
     fs,
     io::Write,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -196,6 +198,30 @@ fn a_bad_photo_is_named_and_the_others_are_predicted() {
     let photo = good[1].to_str().unwrap();
     let told = json_in(here, &["predict", run.to_str().unwrap(), photo, "--top", "1", "--json"]);
     assert_eq!(told["predictions"][0]["classes"].as_array().unwrap().len(), 1, "{told}");
+}
+
+/// The list ended silently at the first name that was not text, with exit code 0.
+#[test]
+fn a_list_goes_on_behind_a_name_that_is_not_text() {
+    let (folder, _) = trained();
+    let here = folder.path();
+    let good = photos(&here.join("photos"));
+    let odd = here.join(OsStr::from_bytes(b"caf\xe9.jpg"));
+    fs::copy(&good[0], &odd).unwrap();
+    let mut child = command_in(here, &["predict", "padded", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let list = [odd.as_os_str().as_bytes(), b"\r\n", good[1].as_os_str().as_bytes()].concat();
+    child.stdin.take().unwrap().write_all(&list).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 2);
+    let none = run_in(here, &["predict", "padded", "-"]);
+    assert_eq!(none.status.code(), Some(0));
+    assert!(said(&none).contains("no photo was named"), "{}", said(&none));
 }
 
 #[test]

@@ -171,3 +171,24 @@ fn folders_of_other_commands_are_reported_too() {
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains("`photos` is not a recording"), "{}", said(&output));
 }
+
+/// A run whose name was mistyped was missing from the page, and nothing said so.
+#[test]
+fn a_run_that_is_not_there_is_not_left_out_in_silence() {
+    let folder = runs();
+    let here = folder.path();
+    let call = |more: &str| run_in(here, &["report", "runs", more, "--out", "page.html"]);
+    let missing = call("runs/nowhere");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(said(&missing).contains("there is no run at `runs/nowhere`"), "{}", said(&missing));
+    assert!(!here.join("page.html").exists());
+    std::fs::create_dir(here.join("notes")).unwrap();
+    let other = call("notes");
+    assert!(other.status.success(), "{}", said(&other));
+    assert!(said(&other).contains("`notes` holds no run and is left out"), "{}", said(&other));
+    // What cannot be written is said once.
+    let taken = run_in(here, &["report", "runs", "--out", "notes"]);
+    assert_eq!(said(&taken).matches("cannot write").count(), 1, "{}", said(&taken));
+    let around = run_in(here, &["train", "--resume", "runs", "--steps", "4"]);
+    assert!(said(&around).contains("`runs` is a folder of runs: name one"), "{}", said(&around));
+}

@@ -216,3 +216,28 @@ fn wrong_calls_say_what_would_be_right() {
         assert!(stderr.contains(hint), "{words:?}: {stderr}");
     }
 }
+
+/// Prepared rows have checksums as prepared photos do, and `data verify` refused to compare them.
+#[test]
+fn prepared_rows_are_verified_and_damage_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    clicks(here, "a.tsv", "2000", "1");
+    let words = ["prepare", "a.tsv", "shards", "--shards", "3", "--bits", "12"];
+    assert!(run_in(here, &words).status.success());
+    let found = json_in(here, &["data", "verify", "shards", "--json"]);
+    assert_eq!((&found["examples"], &found["checksums"]), (&2000.into(), &3.into()), "{found}");
+    let shards = fs::read_dir(here.join("shards")).unwrap().map(|entry| entry.unwrap().path());
+    let shard = shards.filter(|path| path.extension().is_some_and(|it| it == "tfrecord")).min();
+    let shard = shard.unwrap();
+    let mut bytes = fs::read(&shard).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    let damaged = run_in(here, &["data", "verify", "shards"]);
+    assert_eq!(damaged.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&damaged.stdout).into_owned();
+    assert!(told.contains("SHA-256 is") && told.contains("damaged"), "{told}");
+    let plain = run_in(here, &["data", "verify", "a.tsv"]);
+    assert_eq!(plain.status.code(), Some(1), "text that was not prepared has no checksums");
+}

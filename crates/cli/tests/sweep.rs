@@ -382,3 +382,32 @@ fn workers_get_hosts_of_their_own_or_it_is_said_why_not() {
     let near = sweep_in(here, &["--out", "apart", "--vary", "strategy=ps-async,one-device"]);
     assert_eq!(near.status.code(), Some(2));
 }
+
+/// `--json` behind `--` made every cell fail, one after the other; a value that no command takes failed in its cells only.
+#[test]
+fn what_every_cell_would_refuse_is_said_before_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = ["--", "train", "--model", "softmax", "--data", DATA, "--steps", "2"];
+    for (vary, more, needle) in [
+        ("batch-size=10,20", &["--json"][..], "`--json` behind `--` has no effect"),
+        ("lr=0.1,fast", &[][..], "expected a number such as 0.1"),
+        ("lr=0.1,0.2", &["--thread", "1"][..], "--thread"),
+    ] {
+        let call = [&["sweep", "--vary", vary][..], &train, more].concat();
+        let output = command(&call).current_dir(folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(needle) && said.contains("hint:"), "{said}");
+        assert!(!folder.path().join("sweeps").exists(), "{vary}: a cell was begun");
+    }
+}
+
+/// A command that is shown is one that a shell takes: `&` in a data set's name put the rest into the background.
+#[test]
+fn a_dry_run_shows_commands_that_can_be_copied() {
+    let data = "generated:images?size=8&classes=2&examples=20";
+    let call = ["sweep", "--dry-run", "--vary", "lr=0.1", "--", "train", "--model", "softmax"];
+    let output = command(&[&call[..], &["--data", data]].concat()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains(&format!("--data '{data}'")), "{shown}");
+}

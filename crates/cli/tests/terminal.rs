@@ -69,6 +69,66 @@ fn completions_and_manual_pages_know_every_command() {
     }
 }
 
+/// Names of files and classes come from data, and a terminal obeys what it is sent.
+#[test]
+fn names_from_data_do_not_command_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = "data synth photos photos --per-class 2 --least-side 16 --most-side 24";
+    let draw = command(&draw.split(' ').collect::<Vec<_>>()).current_dir(folder.path()).output();
+    assert!(draw.unwrap().status.success());
+    let class = folder.path().join("photos/da\u{1b}[2Jisy");
+    std::fs::create_dir_all(&class).unwrap();
+    std::fs::write(class.join("bad\u{1b}]0;gone\u{7}.jpg"), "no photo").unwrap();
+    let output = command(&["data", "info", "photos"])
+        .current_dir(folder.path())
+        .env_remove("NO_COLOR")
+        .env("CLICOLOR_FORCE", "1")
+        .output()
+        .unwrap();
+    let shown = text(&output.stdout) + &text(&output.stderr);
+    assert!(shown.contains(r"bad\x1b]0;gone\x07.jpg"), "{shown:?}");
+    assert!(!shown.contains('\u{7}') && !shown.contains("\u{1b}[2J"), "{shown:?}");
+}
+
+/// The program was ended by the system, without a checkpoint, when its terminal went away.
+#[test]
+fn a_closed_terminal_ends_a_run_with_a_checkpoint_unless_it_is_ignored() {
+    for (prefix, signal, code) in [("", "HUP", 129), ("trap '' HUP; ", "HUP TERM", 143)] {
+        let folder = tempfile::tempdir().unwrap();
+        let words = "train --model softmax --data generated:digits?examples=200 --epochs 100000 --no-tensorboard";
+        let script = format!("{prefix}exec \"$0\" {}", words.replace('?', "'?'"));
+        // Under `nohup` all that is started ignores SIGHUP.
+        let mut child = std::process::Command::new("env")
+            .args(["--default-signal=HUP", "sh", "-c", &script, support::program()])
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let events = || {
+            let runs = std::fs::read_dir(folder.path().join("runs")).ok()?;
+            let run = runs.flatten().next()?.path();
+            std::fs::metadata(run.join("events-worker-0.jsonl"))
+                .ok()
+                .filter(|file| file.len() > 4096)
+        };
+        while events().is_none() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        for signal in signal.split(' ') {
+            let number = child.id().to_string();
+            let mut kill = std::process::Command::new("kill");
+            let sent = kill.args(["-s", signal, &number]).status().unwrap();
+            assert!(sent.success());
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
+        let runs = std::fs::read_dir(folder.path().join("runs")).unwrap();
+        let run = runs.flatten().next().unwrap().path();
+        let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().count();
+        assert!(checkpoints > 0, "{signal}");
+    }
+}
+
 #[test]
 fn a_reader_that_stops_early_is_not_an_error() {
     let mut child = paceline()

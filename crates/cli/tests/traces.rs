@@ -153,3 +153,32 @@ fn a_profile_becomes_a_run_and_says_how_few_steps_it_rests_on() {
     assert!(told(&wrong).contains("`notes.txt` is not a Chrome trace"), "{}", told(&wrong));
     assert!(!here.join("runs/other").exists());
 }
+
+/// A disk that was full left a run folder with an empty log, which then stood among the runs.
+#[test]
+fn an_import_that_cannot_be_written_leaves_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let steps: Vec<Value> = (0..50)
+        .map(|at| json!({ "ph": "X", "name": format!("ProfilerStep#{at}"), "ts": 1000 * at, "dur": 900 }))
+        .collect();
+    let trace = json!({ "traceEvents": steps });
+    fs::write(here.join("rank0.json"), trace.to_string()).unwrap();
+    let script = "ulimit -f 1; trap '' XFSZ; exec \"$0\" import rank0.json --out run";
+    let output = Command::new("sh")
+        .args(["-c", script, support::program()])
+        .current_dir(here)
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap();
+    let said = told(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write") && !said.contains("prof.step"), "{said}");
+    assert!(!here.join("run").exists());
+    let other = run_in(here, &["import", "rank0.json", "--out", "run"]);
+    assert!(other.status.success(), "{}", told(&other));
+    fs::write(here.join("words.json"), "\"words\"").unwrap();
+    let words = told(&run_in(here, &["import", "words.json", "--out", "other"]));
+    assert!(words.contains("neither an object with `traceEvents` nor a list"), "{words}");
+    assert!(words.contains("prof.step"), "{words}");
+}

@@ -13,7 +13,7 @@ use std::{
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
-use support::{command, json, program, run};
+use support::{command, json, program, run, run_in, said};
 
 const DIGITS: &str = "generated:digits?examples=600";
 
@@ -422,4 +422,15 @@ fn softmax_reaches_90_percent_on_mnist_in_ten_epochs() {
     let accuracy = summary["final"]["test_accuracy"].as_f64().unwrap();
     assert!(accuracy >= 0.9, "{accuracy}");
     assert_eq!(summary["global_steps"], 6_000);
+}
+
+#[test]
+fn data_that_cannot_be_generated_is_wrong_usage() {
+    for data in ["generated:digits?examples=0", "generated:digits?colour=1", "generated:nothing"] {
+        let call = ["train", "--model", "softmax", "--data", data, "--steps", "1"];
+        let folder = tempfile::tempdir().unwrap();
+        let output = run_in(folder.path(), &call);
+        assert_eq!(output.status.code(), Some(2), "{data}: {}", said(&output));
+        assert!(!folder.path().join("runs").exists());
+    }
 }

@@ -353,6 +353,12 @@ impl From<ListError> for DataError {
 }
 
 impl DataError {
+    /// Whether what was typed is wrong, whatever lies on the disk.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::SpecKey { .. } | Self::SpecValue { .. })
+    }
+
     /// Wraps a failure to read `path`.
     pub(crate) fn read(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();

@@ -30,6 +30,7 @@ mod folder_recorder;
 mod kernel_file;
 mod probe;
 mod probes;
+mod process_tree;
 mod recording_file;
 mod sampler;
 mod verdict;

@@ -1,6 +1,7 @@
 //! A job or this machine, recorded reading by reading until it ends: the one loop under `paceline run` and `paceline monitor`.
 
 use crate::probe::{Roots, Target, columns};
+use crate::process_tree::end_all;
 use crate::sampler::{Reading, Sampler, SamplerError, Summary};
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -26,7 +27,7 @@ pub enum WatchOrder {
     Continue,
     /// Sends a signal to the command, and goes on.
     PassOn(i32),
-    /// Enough was seen. A command is ended.
+    /// Enough was seen. A command is ended, with everything it started.
     End,
 }
 
@@ -118,8 +119,7 @@ pub fn watch<E: From<WatchError>>(
         each(&reading)?;
     }
     if let (WatchTarget::Command(child), None) = (target, status) {
-        child.kill().map_err(WatchError::End)?;
-        status = Some(child.wait().map_err(WatchError::Wait)?);
+        status = Some(end_all(child).map_err(WatchError::End)?);
     }
     Ok(Watched { status, summary, took, cost })
 }
@@ -196,7 +196,7 @@ mod tests {
         let enough = || if seen.get() > 0 { WatchOrder::End } else { WatchOrder::Continue };
         let target = WatchTarget::Command(&mut child);
         let watched = watch(target, Duration::from_millis(50), &enough, each).unwrap();
-        assert_eq!(watched.status.unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(watched.status.unwrap().signal(), Some(libc::SIGTERM));
         assert!(!is_running(process));
         // One that is gone has ended before it is looked at a second time.
         let each = &mut |_: &Reading| -> Result<(), WatchError> { Ok(()) };
@@ -204,6 +204,22 @@ mod tests {
         let target = WatchTarget::Process(process);
         let watched = watch(target, Duration::from_millis(50), &never, each).unwrap();
         assert!(watched.status.is_none());
+    }
+
+    /// Only the shell was killed, and what it had put into the background went on for ever.
+    #[test]
+    fn what_a_command_put_into_the_background_ends_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let number = folder.path().join("number");
+        let script = format!("sleep 1000 & echo $! > {}; wait", number.display());
+        let mut child = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        let written = || std::fs::read_to_string(&number).ok().filter(|text| text.ends_with('\n'));
+        let each = &mut |_: &Reading| -> Result<(), WatchError> { Ok(()) };
+        let enough = || written().map_or(WatchOrder::Continue, |_| WatchOrder::End);
+        let target = WatchTarget::Command(&mut child);
+        watch(target, Duration::from_millis(50), &enough, each).unwrap();
+        let sleeper = written().unwrap().trim().parse().unwrap();
+        assert!(!is_running(sleeper));
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub enum RunsError {
         line: usize,
         reason: String,
     },
+    /// Nothing is there.
+    #[error("there is no run at `{}`", .path.display())]
+    NoRun { path: PathBuf },
+    /// The folder is one of runs, not a run itself.
+    #[error("`{}` is a folder of runs: name one of them, such as `{}`", .path.display(), .latest.display())]
+    FolderOfRuns { path: PathBuf, latest: PathBuf },
     /// The folder holds no run.
     #[error("`{}` is not a run folder: it has neither plan.json nor events-*.jsonl", .path.display())]
     NotARun { path: PathBuf },

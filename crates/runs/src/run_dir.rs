@@ -136,7 +136,7 @@ impl RunFolder {
     pub fn open(path: &Path) -> Result<Self, RunsError> {
         let run = Self::at(path);
         if !run.is_run() {
-            return Err(RunsError::NotARun { path: path.to_path_buf() });
+            return Err(no_run(path));
         }
         run.check_formats(&[PLAN, SUMMARY])?;
         Ok(run)
@@ -436,6 +436,18 @@ pub fn list(root: &Path) -> Result<Vec<RunFolder>, RunsError> {
     };
     runs.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(runs)
+}
+
+/// Why there is not a run at a path: often the folder around runs was named.
+fn no_run(path: &Path) -> RunsError {
+    let path = path.to_path_buf();
+    if fs::symlink_metadata(&path).is_err() {
+        return RunsError::NoRun { path };
+    }
+    match list(&path).ok().and_then(|mut runs| runs.pop()) {
+        Some(latest) => RunsError::FolderOfRuns { path, latest: latest.path },
+        None => RunsError::NotARun { path },
+    }
 }
 
 fn children(folder: &Path) -> Result<Vec<PathBuf>, RunsError> {

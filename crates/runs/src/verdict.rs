@@ -24,6 +24,8 @@ use serde::{Deserialize, Serialize};
 const HOLDS_UP: f64 = 0.25;
 /// Below this share of the threads' time the cores were not really computing.
 const BUSY: f64 = 0.6;
+/// Workers that keep less than this of a core busy each, and do not wait for one, are not computing, whatever their steps say.
+const COMPUTES: f64 = 0.3;
 /// Fewer steps than this say little.
 const FEW_STEPS: u64 = 20;
 /// Less time than this, in seconds, says little.
@@ -79,6 +81,8 @@ pub enum Limit {
     SmallSteps,
     /// The model does not keep its threads busy.
     IdleCores,
+    /// Steps wait for something outside of what is measured: an accelerator, a lock, another machine.
+    Idle,
     /// Other programs take the cores, or a limit does.
     TakenCores,
     /// The run has more threads than cores, and they wait for each other.
@@ -113,6 +117,7 @@ impl Limit {
             Limit::Compute => "compute",
             Limit::SmallSteps => "small-steps",
             Limit::IdleCores => "idle-cores",
+            Limit::Idle => "idle",
             Limit::TakenCores => "taken-cores",
             Limit::TooManyThreads => "too-many-threads",
             Limit::Stopped => "stopped",
@@ -135,6 +140,7 @@ impl Limit {
             Limit::Compute => "compute-bound",
             Limit::SmallSteps => "bound by small steps",
             Limit::IdleCores => "compute-bound on few cores",
+            Limit::Idle => "idle",
             Limit::TakenCores => "short of cores",
             Limit::TooManyThreads => "more threads than cores",
             Limit::Stopped => "stopped from outside",
@@ -215,7 +221,7 @@ pub fn judge_within(evidence: &Evidence, around: &Surroundings) -> Verdict {
         .or_else(|| held_up(evidence, around))
         .or_else(|| straggler(evidence, around))
         .or_else(|| waits_for_memory(around))
-        .unwrap_or_else(|| computing(evidence));
+        .unwrap_or_else(|| computing(evidence, around));
     let thin = evidence.steps < FEW_STEPS || evidence.seconds < SHORT_SECONDS;
     let mut words = words::verdict(&found, evidence, around);
     if thin {
@@ -414,7 +420,10 @@ fn waits_for_memory(around: &Surroundings) -> Option<Found> {
 }
 
 /// Compute is the limit; whether it uses what there is.
-fn computing(evidence: &Evidence) -> Found {
+fn computing(evidence: &Evidence, around: &Surroundings) -> Found {
+    let waited: f64 = around.nodes.iter().filter_map(|node| node.waiting).sum();
+    let workers = around.workers.len().max(1) as f64;
+    let waits = evidence.busy_cores.is_some_and(|busy| busy + waited < COMPUTES * workers);
     let idle = evidence
         .busy_cores
         .is_some_and(|busy| evidence.threads > 1 && busy < BUSY * evidence.threads as f64);
@@ -422,6 +431,8 @@ fn computing(evidence: &Evidence) -> Found {
     let step = stepping / evidence.steps as f64;
     let limit = if step < TINY_STEP_SECONDS.max(evidence.framework_seconds) {
         Limit::SmallSteps
+    } else if waits {
+        Limit::Idle
     } else if idle {
         Limit::IdleCores
     } else {

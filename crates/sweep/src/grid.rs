@@ -8,6 +8,7 @@ use crate::error::SweepError;
 use crate::process::fill_known;
 use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::template::{Names, fill};
+use paceline_probes::shell_word;
 use paceline_stats::fnv::Fnv;
 use paceline_stats::random::Random;
 use serde::{Deserialize, Serialize};
@@ -91,7 +92,7 @@ impl Cell {
         let own = if self.hosts { "on-hosts.sh" } else { "paceline" };
         let program = self.program.as_deref().unwrap_or(own);
         let words = std::iter::once(program).chain(arguments.iter().map(String::as_str));
-        words.collect::<Vec<_>>().join(" ")
+        words.map(shell_word).collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -10,7 +10,7 @@ use crate::recipe::Recipe;
 use crate::recording::Recording;
 use crate::template::{Names, fill};
 use paceline_probes::{
-    ChildLimits, ExitReason, Reach, Roots, Sampler, Summary, Target, read_pipe, tie,
+    ChildLimits, ExitReason, Reach, Roots, Sampler, Summary, Target, read_pipe, shell_word, tie,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -126,7 +126,7 @@ impl Runner<'_> {
             }
             let command: Vec<String> =
                 command.iter().map(|part| fill(part, &names, &[])).collect::<Result<_, _>>()?;
-            tell(&command.join(" "));
+            tell(&command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "));
             let log = self.places.out.join("setup.log");
             let ran = self.child(self.own(&command), &log, Reach::Process, None)?;
             if ran.interrupted {

@@ -326,6 +326,7 @@ impl TrainError {
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
+            Self::Data(error) => error.is_usage(),
             Self::Model(error) => error.is_usage(),
             Self::Strategy(error) => error.is_usage(),
             Self::Optimizer(_)

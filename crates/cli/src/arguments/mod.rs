@@ -56,13 +56,38 @@ fn exit(error: &clap::Error) -> ! {
     if error.kind() != ErrorKind::ValueValidation {
         error.exit();
     }
-    let text = error.render().ansi().to_string();
-    let text = text
-        .replace("invalid digit found in string", "expected a whole number, 0 or more")
-        .replace("invalid float literal", "expected a number such as 0.1");
+    let text = numbers_in_words(&error.render().ansi().to_string());
     // Where stderr is closed, the exit code still tells.
     let _ = write!(anstream::stderr(), "{text}");
     std::process::exit(i32::from(Exit::Usage.code()))
+}
+
+/// What clap says about a value, without the standard library's words for numbers.
+pub(crate) fn numbers_in_words(text: &str) -> String {
+    let text = text
+        .replace("invalid digit found in string", "expected a whole number, 0 or more")
+        .replace("invalid float literal", "expected a number such as 0.1");
+    range_in_words(&text).unwrap_or(text)
+}
+
+/// `0 is not in 1..=100` of clap as people say it. A range without an end has the largest number of its type there.
+fn range_in_words(text: &str) -> Option<String> {
+    const BETWEEN: &str = " is not in ";
+    let at = text.find(BETWEEN)?;
+    let (before, after) = (&text[..at], &text[at + BETWEEN.len()..]);
+    let number = before.rsplit(' ').next()?;
+    let is_bound = |c: char| c.is_ascii_digit() || matches!(c, '.' | '=' | '-');
+    let range = &after[..after.find(|c| !is_bound(c)).unwrap_or(after.len())];
+    let (from, to) = range.split_once("..")?;
+    let endless = |to: &str| to.parse().map_or(true, |to: u64| to >= u64::from(u32::MAX));
+    let to = to.strip_prefix('=').unwrap_or(to);
+    let below = number.parse::<i128>().ok()? < from.parse::<i128>().ok()?;
+    let words = match (endless(to), below) {
+        (true, true) => format!("expected at least {from}"),
+        (true, false) => format!("expected at most {to}"),
+        (false, _) => format!("expected a whole number from {from} to {to}"),
+    };
+    Some(format!("{}{words}{}", &before[..before.len() - number.len()], &after[range.len()..]))
 }
 
 /// The command line in the names of this version, and notes on those that were others.
@@ -185,6 +210,24 @@ mod tests {
             let has = |name: &str| found.get_arguments().any(|it| it.get_long() == Some(name));
             assert!(has(new) && !has(old), "{words:?} {old} {new}");
         }
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_said_in_words() {
+        let said = |text: &str| range_in_words(text).unwrap();
+        assert_eq!(
+            said("'--top': 0 is not in 1..18446744073709551615"),
+            "'--top': expected at least 1"
+        );
+        assert_eq!(
+            said("'--pid': 99999999999 is not in 0..=4294967295\n\nFor more"),
+            "'--pid': expected at most 4294967295\n\nFor more"
+        );
+        assert_eq!(said("x: 0 is not in 1..=100"), "x: expected a whole number from 1 to 100");
+        assert_eq!(range_in_words("invalid value 'a' for '--b'"), None);
+        let words = ["paceline", "predict", "runs/a", "a.jpg", "--top", "0"];
+        let error = command().try_get_matches_from(words).unwrap_err().to_string();
+        assert!(said(&error).contains("'--top <N>': expected at least 1"), "{error}");
     }
 
     #[test]

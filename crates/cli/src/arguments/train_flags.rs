@@ -6,6 +6,7 @@ use super::{
     units::{Span, span, task_count},
 };
 use crate::terminal::failure::{FailureExt, training::explain, usage};
+use crate::terminal::typed_path;
 use anyhow::Context;
 use paceline_cluster::session::OnLoss;
 use paceline_data::{Augment, rejects::RejectLimit};
@@ -408,7 +409,7 @@ pub(crate) fn find_run(out: &Path, name: &str) -> anyhow::Result<RunFolder> {
     let given = Path::new(name);
     let path = if given.exists() { given.to_path_buf() } else { out.join(name) };
     RunFolder::open(&path)
-        .hint(format!("`paceline runs --runs {}` lists the runs there", out.display()))
+        .hint(format!("`paceline runs --runs {}` lists the runs there", typed_path(out)))
 }
 
 /// Heartbeats come every second: a shorter patience would lose tasks that are well.

@@ -21,15 +21,16 @@ Examples:
   paceline compare -- python train.py -- python train.py --channels-last
   paceline compare --prove runs/20261118-train-foreign-ab12
   paceline compare --until decided --fail-if slower -- ./old-build -- ./new-build
-  paceline compare -- train --model lenet --data digits --epochs 1 --threads 1 -- train --model lenet --data digits --epochs 1
+  paceline compare -- train --model lenet --data digits --epochs 1 --threads 1 \\
+    -- train --model lenet --data digits --epochs 1
 
-Both commands run in turns, in random order within each pair, after a pair that is not counted. What is compared is the rate
-(examples/s) if each call leaves one run folder: commands of paceline do, programs if they write one to PACELINE_RUN_FOLDER, as
-paceline.Run in Python does, or below `{out}`. Otherwise it is the time from start to end. A first word that is a command of
+Both commands run in turns, in random order within each pair, after a pair that is not counted. What is compared is the rate \
+(examples/s) if each call leaves one run folder: commands of paceline do, programs if they write one to PACELINE_RUN_FOLDER, as \
+paceline.Run in Python does, or below `{out}`. Otherwise it is the time from start to end. A first word that is a command of \
 paceline means that; `./train` is a program.
 
-The interval holds at every look at once, so the comparison may stop when it is narrow enough, and Ctrl-C ends it with what is known:
-a command compared with itself is called different in at most 5 of 100 comparisons, whatever the noise. Exit code 0 says that the
+The interval holds at every look at once, so the comparison may stop when it is narrow enough, and Ctrl-C ends it with what is known: \
+a command compared with itself is called different in at most 5 of 100 comparisons, whatever the noise. Exit code 0 says that the \
 comparison was made, whatever came out; with --fail-if the answer decides. 1 is also that of a comparison whose command failed.")]
 pub struct Args {
     /// When to stop: a precision of the ratio such as 2%, or `decided` as soon as one is surely faster [default: 2%]

@@ -9,7 +9,7 @@ use crate::{
 };
 use paceline_data::store::Staging;
 use paceline_runs::{RunFolder, RunView, trace, write_atomically};
-use paceline_training::{Which, export};
+use paceline_training::{TrainError, Which, export};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -81,8 +81,10 @@ fn write(args: &Args, run: &RunFolder, file: &Path, terminal: &Terminal) -> anyh
         None if args.latest => Which::Latest,
         None => Which::Best,
     };
-    let exported = export(run, which, file)
-        .hint("`paceline runs` lists the runs; a run keeps its latest and its best checkpoints")?;
+    let exported = export(run, which, file);
+    let of_file = matches!(&exported, Err(TrainError::CheckpointWrite { .. }));
+    let hint = "`paceline runs` lists the runs; a run keeps its latest and its best checkpoints";
+    let exported = exported.hint_if_any((!of_file).then_some(hint))?;
     terminal.data(format!(
         "{} tensors of `{}`, step {}, in `{}`",
         exported.tensors,

@@ -39,9 +39,11 @@ pub struct Args {
 /// Reads the traces and says what they show.
 pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let job = TracedJob { batch_size: args.batch_size, parameters: args.parameters };
-    let imported = trace::import(&args.traces, &args.out, &job).hint(
-        "export_chrome_trace of torch.profiler writes such files; call prof.step() after every training step",
-    )?;
+    let imported = trace::import(&args.traces, &args.out, &job);
+    let hint = imported.as_ref().err().filter(|error| error.is_of_contents()).map(|_| {
+        "export_chrome_trace of torch.profiler writes such files; call prof.step() after every training step"
+    });
+    let imported = imported.hint_if_any(hint)?;
     let view = RunView::read(&imported.run)?;
     terminal.data(format!(
         "{} steps of {} {} in {:.2} s, as run `{}`",

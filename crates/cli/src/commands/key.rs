@@ -1,8 +1,8 @@
 //! `paceline key`: the key that makes a task one of ours.
 
 use crate::{
-    terminal::Terminal,
     terminal::failure::{Exit, FailureExt},
+    terminal::{Terminal, typed_path},
 };
 use paceline_wire::{ClusterKey, KeyError};
 use serde_json::json;
@@ -69,7 +69,7 @@ fn with_hint<T>(result: Result<T, KeyError>, file: &Path) -> anyhow::Result<T> {
             String::from("give another name; who deletes a key shuts out the tasks that hold it")
         }
         Err(KeyError::Io { action: "read", .. }) => {
-            format!("`paceline key new {}` makes one", file.display())
+            format!("`paceline key new {}` makes one", typed_path(file))
         }
         _ => return Ok(result?),
     };

@@ -30,16 +30,15 @@ use std::process::{Child, Command, Stdio};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  paceline matmul --size 100000 --memory 2GiB          trace(A B) of two generated matrices of 40 GB each
-  paceline matmul --size 100000 --identity             the same without a product
+  paceline matmul --size 100000 --memory 2GiB     trace(A B) of two generated matrices, 40 GB each
+  paceline matmul --size 100000 --identity        the same without a product
   paceline matmul --a left.npy --b right.npy --out product.npy
-  paceline matmul --size 100000 --cluster cluster.toml --task worker/0 --key cluster.key     on each machine, with its task
-  srun paceline matmul --size 100000 --node --key cluster.key                                the tasks as Slurm, MPI or TF_CONFIG say
   paceline matmul --size 100000 --engine spark --workers 4
+  paceline matmul --size 100000 --cluster cluster.toml --task worker/0 --key cluster.key
+  srun paceline matmul --size 100000 --node --key cluster.key
 
-The trace needs only the block pairs that meet, A(i, k) and B(k, i); worker (i + k) mod workers has both.
-On several machines each holds its blocks and asks the others for those it lacks; --placement says which holds which. Blocks of a task
-that is lost are done by the others.
+The trace needs only the block pairs that meet, A(i, k) and B(k, i); worker (i + k) mod workers has both. \
+On several machines the same call runs on each, with its own --task, or as Slurm, MPI or TF_CONFIG say which task it is. Each holds its blocks and asks the others for those it lacks; --placement says which holds which. Blocks of a task that is lost are done by the others. \
 The same call continues a run that was stopped or killed.")]
 pub struct Args {
     #[command(flatten)]

@@ -3,13 +3,14 @@
 use crate::arguments::paths::local_path;
 use crate::arguments::units::{Span, span};
 use crate::terminal::failure::{Exit, FailureExt, usage};
-use crate::terminal::{Gauge, Table, Terminal, show_seconds};
+use crate::terminal::{Gauge, Table, Terminal, show_seconds, typed_path};
 use anyhow::Context;
 use paceline_probes::{
     JobVerdict, Layout, Reading, RecordingError, SHORTEST, WatchOrder, WatchTarget, Watched,
     Writer, columns, create, is_running, judge, mark, watch,
 };
 use serde_json::{Map, Value, json};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub struct Args {
     /// Time between two readings; at least 50ms
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = span)]
     every: Span,
-    /// Stop after this time
+    /// Stop after this time; a command is ended then, with everything it started
     #[arg(long, value_name = "TIME", value_parser = span)]
     duration: Option<Span>,
     /// Write every column to this file, units in the header
@@ -104,14 +105,24 @@ fn record(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         terminal.data(live_header())?;
     }
     let begun = Instant::now();
+    let passed_on = Cell::new(false);
     let order = || {
         let late = duration.is_some_and(|limit| begun.elapsed() >= limit);
-        // A command got the signal too (same terminal); its own end is what we wait for.
-        let over = late || args.command.is_empty() && interrupt.load(Ordering::Relaxed);
-        if over { WatchOrder::End } else { WatchOrder::Continue }
+        if late || args.command.is_empty() && interrupt.load(Ordering::Relaxed) {
+            return WatchOrder::End;
+        }
+        // A command's own end is what we wait for.
+        terminal.signal_to_pass_on(&passed_on).map_or(WatchOrder::Continue, WatchOrder::PassOn)
     };
     let watched = watch(target, every, &order, &mut |reading| -> anyhow::Result<()> {
-        outputs.write(reading)?;
+        if let Err(error) = outputs.write(reading) {
+            if !of_job {
+                return Err(error);
+            }
+            // The job is worth more than its record.
+            terminal.warn(format!("recording ends here, the job continues: {error:#}"));
+            outputs.close();
+        }
         match &panel {
             Some(panel) => panel.show(reading),
             None if live => terminal.data(live_row(reading))?,
@@ -139,7 +150,7 @@ fn put_mark(csv: &Path, words: &str, terminal: &Terminal) -> anyhow::Result<Exit
             ));
         }
         outcome => {
-            outcome.hint(format!("`paceline monitor --csv {}` records there", csv.display()))?;
+            outcome.hint(format!("`paceline monitor --csv {}` records there", typed_path(csv)))?;
         }
     }
     terminal.note(format!("marked in `{}`: {words}", csv.display()));
@@ -158,33 +169,36 @@ fn start(command: &[String]) -> anyhow::Result<Option<Child>> {
 }
 
 struct Outputs {
-    csv: Vec<Writer<BufWriter<File>>>,
-    jsonl: Option<BufWriter<File>>,
+    csv: Vec<(PathBuf, Writer<BufWriter<File>>)>,
+    jsonl: Option<(PathBuf, BufWriter<File>)>,
 }
 
 impl Outputs {
     fn open(args: &Args) -> anyhow::Result<Self> {
-        let plain = |path: &Path| -> anyhow::Result<BufWriter<File>> {
-            let file =
-                File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
-            Ok(BufWriter::new(file))
-        };
         let mut csv = Vec::new();
         for (path, layout) in [(&args.csv, Layout::Full), (&args.dstat, Layout::Dstat)] {
             if let Some(path) = path {
                 let file = create(path).hint("name another file, or end the other recording")?;
-                csv.push(Writer::new(BufWriter::new(file), layout)?);
+                let writer =
+                    Writer::new(BufWriter::new(file), layout).with_context(cannot(path))?;
+                csv.push((path.clone(), writer));
             }
         }
-        let jsonl = args.jsonl.as_deref().map(plain).transpose()?;
+        let jsonl = match &args.jsonl {
+            Some(path) => {
+                let file = File::create(path).with_context(cannot(path))?;
+                Some((path.clone(), BufWriter::new(file)))
+            }
+            None => None,
+        };
         Ok(Self { csv, jsonl })
     }
 
     fn write(&mut self, reading: &Reading) -> anyhow::Result<()> {
-        for writer in &mut self.csv {
-            writer.write(reading).context("cannot write a reading")?;
+        for (path, writer) in &mut self.csv {
+            writer.write(reading).with_context(cannot(path))?;
         }
-        if let Some(out) = &mut self.jsonl {
+        if let Some((path, out)) = &mut self.jsonl {
             let mut line = Map::new();
             line.insert("time_seconds".to_owned(), json!(reading.time));
             line.insert("elapsed_seconds".to_owned(), json!(reading.elapsed));
@@ -192,12 +206,22 @@ impl Outputs {
                 line.insert(column.name.to_owned(), json!(value));
             }
             line.insert("detail".to_owned(), json!(reading.detail));
-            serde_json::to_writer(&mut *out, &Value::Object(line))
-                .context("cannot write a reading")?;
-            out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write a reading")?;
+            let line = format!("{}\n", Value::Object(line));
+            out.write_all(line.as_bytes()).and_then(|()| out.flush()).with_context(cannot(path))?;
         }
         Ok(())
     }
+
+    /// Leaves the files as they are.
+    fn close(&mut self) {
+        self.csv.clear();
+        self.jsonl = None;
+    }
+}
+
+fn cannot(path: &Path) -> impl FnOnce() -> String {
+    let path = path.display().to_string();
+    move || format!("cannot write `{path}`")
 }
 
 /// The live view for a person: gauges that stay in their place.

@@ -5,7 +5,7 @@ mod photos;
 use crate::arguments::idle_flags::{Rule, Typed};
 use crate::arguments::train_rules::Choice;
 use crate::terminal::{
-    Terminal,
+    Terminal, data_stream,
     failure::{Exit, FailureExt, rows::explain, usage},
     metrics_words as words,
 };
@@ -134,7 +134,7 @@ fn score(
             predicted
         }
         None => {
-            let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+            let mut out = BufWriter::with_capacity(1 << 16, data_stream());
             let result = predict(&model, input, format, hashing, &mut out, &cancel);
             result.map_err(explain).hint("`--format` names the format of the rows")?
         }

@@ -8,9 +8,10 @@ mod belongings;
 use super::report;
 use crate::arguments::paths::local_path;
 use crate::terminal::failure::{Exit, FailureExt};
-use crate::terminal::{Terminal, desktop};
+use crate::terminal::{Terminal, desktop, typed_path};
 use anyhow::Context;
 use belongings::Belongings;
+use paceline_probes::shell_word;
 use paceline_report::chart::{Axis, Chart, Series, Span};
 use paceline_report::page::{Figure, Page, Tone};
 use paceline_report::training;
@@ -119,7 +120,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     ))?;
     terminal.note(format!(
         "next: `paceline serve {}` shows these runs in a browser, `paceline train --help` makes your own",
-        args.out.display()
+        typed_path(&args.out)
     ));
     terminal.json(&json!({
         "report": path, "findings": findings, "seconds": start.elapsed().as_secs_f64(), "runs": summaries,
@@ -259,9 +260,12 @@ impl Tour<'_> {
         if self.interrupt.load(Ordering::Relaxed) {
             return Err(anyhow::anyhow!("the tour was interrupted")).exit(Exit::Interrupted);
         }
-        let mut line = format!("paceline {}", words.join(" "));
+        let typed = |words: &[&str]| {
+            words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+        };
+        let mut line = format!("paceline {}", typed(words));
         if !behind.is_empty() {
-            line.push_str(&format!(" -- {}", behind.join(" ")));
+            line.push_str(&format!(" -- {}", typed(behind)));
         }
         self.terminal.note(format!("  $ {line}"));
         let program = std::env::current_exe().context("cannot find this program")?;

@@ -11,7 +11,7 @@ use paceline_report::nodes::{self, Recorded};
 use paceline_report::page::{self, Page};
 use paceline_report::training::{self, RunView};
 use paceline_report::{chart, epochs};
-use paceline_runs::write_atomically;
+use paceline_runs::{RunFolder, RunsError, list, write_atomically};
 use recordings::Recordings;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -84,6 +84,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let folders = args.runs.iter().map(|run| staging.input(run, &without_weights));
     let folders = folders.collect::<Result<Vec<_>, _>>()?;
     let recordings = Recordings::among(&folders)?;
+    if recordings.is_none() {
+        check(&folders, terminal)?;
+    }
     let subject = match &recordings {
         Some(recordings) => Subject::Nodes(recordings.recorded()),
         // Each run's evaluations are wanted where they are written one by one.
@@ -117,8 +120,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
             }
             terminal.warn(format!("replacing `{}`, which Paceline did not write", out.display()));
         }
-        write_atomically(&out, text.as_bytes())
-            .with_context(|| format!("cannot write `{}`", out.display()))?;
+        write_atomically(&out, text.as_bytes())?;
     }
     terminal.data(format!("{} in `{}`", subject.words(), out.display()))?;
     terminal.json(&subject.document(&out))?;
@@ -194,8 +196,7 @@ fn figures(args: &Args, subject: &Subject<'_>, terminal: &mut Terminal) -> anyho
                 "name another folder with --out",
             ));
         }
-        write_atomically(&file, text.as_bytes())
-            .with_context(|| format!("cannot write `{}`", file.display()))?;
+        write_atomically(&file, text.as_bytes())?;
         files.push(file);
     }
     let (charts, about) = (show_count(files.len(), "chart"), subject.words());
@@ -210,6 +211,22 @@ fn file_stem(title: &str) -> String {
     let words: String = title.chars().map(plain).collect();
     let joined = words.split_whitespace().collect::<Vec<_>>().join("-");
     joined.chars().take(60).collect()
+}
+
+/// A run that was named and is not there must not be missing from the page silently; what else `runs/*` brings along may.
+fn check(folders: &[PathBuf], terminal: &Terminal) -> anyhow::Result<()> {
+    for folder in folders {
+        if let Err(error @ RunsError::NoRun { .. }) = RunFolder::open(folder) {
+            return Err(error).hint("`paceline runs` lists the runs here; name their folders");
+        }
+        if folders.len() > 1
+            && !RunFolder::is_at(folder)
+            && list(folder).is_ok_and(|runs| runs.is_empty())
+        {
+            terminal.warn(format!("`{}` holds no run and is left out", folder.display()));
+        }
+    }
+    Ok(())
 }
 
 /// A folder is a run, or holds runs.

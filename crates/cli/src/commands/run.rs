@@ -1,8 +1,8 @@
 //! `paceline run`: a training script of any framework, unchanged, as a run with a verdict.
 
 use crate::{
-    terminal::Terminal,
     terminal::failure::{Exit, FailureExt},
+    terminal::{Terminal, typed_path},
 };
 use anyhow::Context;
 use paceline_probes::{JobVerdict, WatchError, WatchOrder, WatchTarget, Watched, judge, watch};
@@ -12,7 +12,6 @@ use std::{
     env,
     ffi::OsString,
     fs,
-    io::{self, IsTerminal},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -79,9 +78,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     let watched = match started {
         Ok(mut child) => {
             let forwarded = std::cell::Cell::new(false);
-            let order = || match signal_to_pass_on(terminal, &forwarded) {
-                Some(signal) => WatchOrder::PassOn(signal),
-                None => WatchOrder::Continue,
+            let order = || {
+                let signal = terminal.signal_to_pass_on(&forwarded);
+                signal.map_or(WatchOrder::Continue, WatchOrder::PassOn)
             };
             watch::<WatchError>(WatchTarget::Command(&mut child), EVERY, &order, &mut |_| Ok(()))?
         }
@@ -113,16 +112,6 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// A signal that reached this process and not the command: one from a terminal reaches both.
-fn signal_to_pass_on(terminal: &Terminal, forwarded: &std::cell::Cell<bool>) -> Option<i32> {
-    let exit = terminal.signalled().filter(|_| !forwarded.get())?;
-    forwarded.set(true);
-    match exit {
-        Exit::Terminated => Some(signal_hook::consts::SIGTERM),
-        _ => (!io::stdin().is_terminal()).then_some(signal_hook::consts::SIGINT),
-    }
-}
-
 fn show(terminal: &mut Terminal, run: &RunFolder, view: &RunView) -> anyhow::Result<()> {
     let summary = &view.summary;
     let mut line = format!("{} steps in {:.1} s", summary.global_steps, summary.seconds);
@@ -132,8 +121,9 @@ fn show(terminal: &mut Terminal, run: &RunFolder, view: &RunView) -> anyhow::Res
     terminal.data(line)?;
     terminal.data(format!("verdict     {}", summary.verdict))?;
     terminal.note(format!(
-        "run folder  {}\nnext        `paceline report {0}` draws it; `paceline serve` shows it while it runs",
-        run.path().display()
+        "run folder  {}\nnext        `paceline report {}` draws it; `paceline serve` shows it while it runs",
+        run.path().display(),
+        typed_path(run.path())
     ));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `paceline serve`: a live web page of all runs under a folder; also what `train --serve` starts beside a run.
 
-use crate::terminal::Terminal;
 use crate::terminal::failure::{Exit, FailureExt, usage};
+use crate::terminal::{Terminal, typed_path};
 use anyhow::Context;
 use paceline_dashboard::{DashboardError, DashboardOptions, Server};
 use paceline_data::store;
@@ -70,7 +70,7 @@ fn explain(error: DashboardError, args: &Args) -> anyhow::Result<Server> {
         DashboardError::Folder { .. } => Err(error)
             .hint(format!(
                 "`paceline train --out DIR` makes a folder of runs; to open the page first, `mkdir {}`",
-                args.folder.display()
+                typed_path(&args.folder)
             ))
             .exit(Exit::Usage),
         DashboardError::Token { .. } => {

@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 Example:
   paceline speedtest --images flowers --records shards --batch-size 2,4,8 --batches 3,6,9 --repeats 3
 
-The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching
+The clock runs from asking for the first batch to having the last: reading, decoding, resizing and batching \
 on all threads. Opening the data is reported separately. The same call continues an interrupted test.")]
 pub struct Args {
     #[command(flatten)]
@@ -325,6 +325,9 @@ fn advice(error: &SpeedTestError) -> (Option<&'static str>, Exit) {
         }
         SpeedTestError::Damaged { .. } => {
             (Some("begin again with `--fresh`, or choose another `--out`"), Exit::Failed)
+        }
+        SpeedTestError::InUse { .. } => {
+            (Some("wait for it, or choose another folder with --out"), Exit::Retry)
         }
         SpeedTestError::Cold { .. } => (Some("run as root, or leave out `--cold`"), Exit::Failed),
         SpeedTestError::NotPositive { .. }

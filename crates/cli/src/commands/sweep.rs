@@ -33,19 +33,20 @@ use std::time::Duration;
 Examples:
   paceline sweep softmax-batch --scale 0.1
   paceline sweep recipes/lenet.toml --vary batch-size=32,128 --repeats 5
-  paceline sweep --vary batch-size=10,50,100 --vary lr=0.01,0.1 -- train --model softmax --data digits --epochs 2
+  paceline sweep --vary batch-size=10,50 --vary lr=0.01,0.1 \\
+    -- train --model softmax --data digits --epochs 2
   paceline sweep --vary lr=0.1,0.01 --measure loss='loss: ([0-9.]+)' -- python train.py --lr {lr}
 
-If the first word behind `--` is a command of paceline (`paceline --help` lists them), that is swept, and --vary adds flags to it.
-Otherwise it is a program (`./train` is one, even if its name is a command's), and each value goes where its name stands in braces.
-Of a program, the numbers of a JSON object that it prints, the rate, loss and accuracy of a run folder that it leaves
+If the first word behind `--` is a command of paceline (`paceline --help` lists them), that is swept, and --vary adds flags to it. \
+Otherwise it is a program (`./train` is one, even if its name is a command's), and each value goes where its name stands in braces. \
+Of a program, the numbers of a JSON object that it prints, the rate, loss and accuracy of a run folder that it leaves \
 (PACELINE_RUN_FOLDER names the place, paceline.Run in Python writes there) and its duration are measured.
 
-The same call continues an interrupted sweep; cells that are done are not run again. A folder that
-holds another sweep is refused. `paceline list recipes` lists what comes with the program. A
+The same call continues an interrupted sweep; cells that are done are not run again. A folder that \
+holds another sweep is refused. `paceline list recipes` lists what comes with the program. A \
 recipe's page puts the published figures beside the measured ones.
 
-With --engine spark every cell is a task. Tasks on one host disturb each other's measurements: --spark-conf spark.task.cpus=N gives
+With --engine spark every cell is a task. Tasks on one host disturb each other's measurements: --spark-conf spark.task.cpus=N gives \
 each one N cores to itself.")]
 pub struct Args {
     #[command(flatten)]
@@ -156,8 +157,9 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         let data = args.found_data(&recipe);
         Path::new("sweeps").join(settings.folder_name(&recipe, &cells, data.as_deref()))
     });
+    let places = Places { data: args.data_set(&recipe, &out), out: out.clone() };
+    own::check_cells(&cells, &places)?;
     if args.dry_run {
-        let places = Places { data: args.data_set(&recipe, &out), out };
         return dry_run(&recipe, &places, &cells, terminal);
     }
     if spark.is_some() {
@@ -543,7 +545,7 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
         | SweepError::OtherSearch { .. }
         | SweepError::TooMany { .. }
         | SweepError::Placeholder { .. } => Exit::Usage,
-        SweepError::Unfinished { .. } => Exit::Retry,
+        SweepError::Unfinished { .. } | SweepError::Busy { .. } => Exit::Retry,
         SweepError::Interrupted => Exit::Interrupted,
         _ => Exit::Failed,
     };

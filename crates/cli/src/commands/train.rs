@@ -19,6 +19,7 @@ use crate::{
     terminal::{
         JobTerminal, Terminal,
         failure::{Exit, job, usage},
+        typed_path,
     },
 };
 use paceline_cluster::launch::spark::Spark;
@@ -214,7 +215,7 @@ pub(super) fn show(
         terminal.note(format!(
             "stopped at step {}; continue with `paceline train --resume {}`",
             summary.global_steps,
-            folder.display()
+            typed_path(folder)
         ));
     }
     Ok(())

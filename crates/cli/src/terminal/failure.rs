@@ -35,6 +35,8 @@ pub enum Exit {
     Interrupted,
     /// SIGTERM.
     Terminated,
+    /// SIGHUP: the terminal or connection is gone.
+    HungUp,
     /// The exit code of a command we ran for the user.
     Of(u8),
 }
@@ -47,6 +49,7 @@ impl Exit {
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Retry => 75,
+            Self::HungUp => 129,
             Self::Interrupted => 130,
             Self::Terminated => 143,
             Self::Of(code) => code,
@@ -137,6 +140,7 @@ pub fn exit_of(error: &anyhow::Error) -> Option<Exit> {
         cause.is::<UnknownName>()
             || cause.is::<OptimizerError>()
             || cause.is::<ScheduleError>()
+            || cause.downcast_ref::<DataError>().is_some_and(DataError::is_usage)
             || cause.downcast_ref::<ModelError>().is_some_and(ModelError::is_usage)
             || cause.downcast_ref::<ForecastError>().is_some_and(ForecastError::is_usage)
             || cause.downcast_ref::<StrategyError>().is_some_and(StrategyError::is_usage)

@@ -11,13 +11,16 @@ mod placement;
 mod progress;
 mod quantities;
 pub(crate) mod recorder;
+mod signals;
 pub(crate) mod spark_job;
 mod stand_ins;
+mod streams;
 mod table;
 
 pub use job::{JobTerminal, metrics_words};
 pub use progress::{Gauge, Progress, Stages, Unit};
 pub use quantities::{show_bytes, show_count, show_dollars, show_seconds};
+pub(crate) use streams::{data_stream, typed_path};
 pub use table::Table;
 
 use failure::{Exit, Failure, exit_of};
@@ -26,16 +29,14 @@ use anstream::{AutoStream, ColorChoice};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 use paceline_data::store;
 use serde::Serialize;
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    iterator::Signals,
-};
+use signals::Interrupt;
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use streams::{is_reader_gone, printable, text_stream};
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
@@ -65,28 +66,6 @@ pub struct Terminal {
     interrupted: Option<Interrupt>,
     /// Stand-ins, and what they stand for.
     places: Vec<(PathBuf, PathBuf)>,
-}
-
-#[derive(Clone)]
-struct Interrupt {
-    flag: Arc<AtomicBool>,
-    signal: Arc<AtomicUsize>,
-}
-
-/// Signals this close together are one request: `timeout` signals its child and then the child's whole
-/// group, a terminal and a launcher may both pass on one Ctrl-C.
-const SAME_SIGNAL: Duration = Duration::from_millis(500);
-
-/// Ends the process when the user asks a second time.
-fn end_at_the_second(mut signals: Signals) {
-    let mut first: Option<Instant> = None;
-    for number in signals.forever() {
-        let asked = *first.get_or_insert_with(Instant::now);
-        if asked.elapsed() >= SAME_SIGNAL {
-            let exit = if number == SIGTERM { Exit::Terminated } else { Exit::Interrupted };
-            signal_hook::low_level::exit(i32::from(exit.code()));
-        }
-    }
 }
 
 impl Terminal {
@@ -126,7 +105,7 @@ impl Terminal {
 
     /// Data for people, on stdout; nothing with `--json`.
     pub fn data(&self, text: impl Display) -> anyhow::Result<()> {
-        if self.json { Ok(()) } else { self.stdout(&text.to_string()) }
+        if self.json { Ok(()) } else { self.stdout(&printable(&text.to_string())) }
     }
 
     /// The result as JSON on stdout; nothing without `--json`.
@@ -137,12 +116,14 @@ impl Terminal {
     /// Talk: what is going on, on stderr.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            self.stderr(&text.to_string());
+            self.stderr(&printable(&text.to_string()));
         }
     }
 
     /// A doubt the user should know of, even with `--quiet`.
     pub fn warn(&self, text: impl Display) {
+        let text = text.to_string();
+        let text = printable(&text);
         self.stderr(&format!("{YELLOW}{BOLD}warning{RESET}{BOLD}:{RESET} {text}"));
     }
 
@@ -166,43 +147,30 @@ impl Terminal {
         !self.bars.is_hidden()
     }
 
-    /// A flag that Ctrl-C and SIGTERM raise. The first signal asks; a second one, later than
-    /// [`SAME_SIGNAL`], ends at once.
+    /// A flag that Ctrl-C, SIGTERM and SIGHUP raise. The first signal asks; a second one, a moment later, ends at once.
     pub fn interrupt(&mut self) -> anyhow::Result<Arc<AtomicBool>> {
-        if let Some(interrupt) = &self.interrupted {
-            return Ok(Arc::clone(&interrupt.flag));
-        }
-        let flag = Arc::new(AtomicBool::new(false));
-        let signal = Arc::new(AtomicUsize::new(0));
-        for number in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_usize(
-                number,
-                Arc::clone(&signal),
-                number.unsigned_abs() as usize,
-            )?;
-            signal_hook::flag::register(number, Arc::clone(&flag))?;
-        }
-        let signals = Signals::new([SIGINT, SIGTERM])?;
-        std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || end_at_the_second(signals))?;
-        self.interrupted = Some(Interrupt { flag: Arc::clone(&flag), signal });
+        let interrupt = match self.interrupted.take() {
+            Some(interrupt) => interrupt,
+            None => Interrupt::listen()?,
+        };
+        let flag = Arc::clone(&interrupt.flag);
+        self.interrupted = Some(interrupt);
         Ok(flag)
     }
 
     /// The exit that a received signal asks for.
     pub fn signalled(&self) -> Option<Exit> {
-        let number = self.interrupted.as_ref()?.signal.load(Ordering::Relaxed);
-        match i32::try_from(number).ok()? {
-            SIGINT => Some(Exit::Interrupted),
-            SIGTERM => Some(Exit::Terminated),
-            _ => None,
-        }
+        self.interrupted.as_ref()?.exit()
+    }
+
+    /// A signal that a command which runs inside this one is still to be told of; told once.
+    pub fn signal_to_pass_on(&self, passed_on: &Cell<bool>) -> Option<i32> {
+        self.interrupted.as_ref()?.to_pass_on(passed_on)
     }
 
     /// Shows an error with its causes and its hint, and says how to exit.
     pub fn failure(&self, error: &anyhow::Error) -> Exit {
-        if is_broken_pipe(error) {
+        if is_reader_gone(error) {
             return Exit::Done; // the reader has seen enough, as with `| head`
         }
         let failure = error.downcast_ref::<Failure>();
@@ -216,11 +184,13 @@ impl Terminal {
             hint
         };
         let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
-        let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {error}");
-        for cause in &causes {
+        let message = error.to_string();
+        let message = printable(&message);
+        let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {message}");
+        for cause in causes.iter().map(|cause| printable(cause)) {
             text.push_str(&format!("\n  {DIM}caused by:{RESET} {cause}"));
         }
-        if let Some(hint) = hint {
+        if let Some(hint) = hint.map(printable) {
             text.push_str(&format!("\n\n{CYAN}{BOLD}hint{RESET}{BOLD}:{RESET} {hint}"));
         }
         self.stderr(&text);
@@ -243,7 +213,7 @@ impl Terminal {
 
     fn stdout(&self, text: &str) -> anyhow::Result<()> {
         let write = || -> io::Result<()> {
-            let mut out = AutoStream::auto(io::stdout()).lock();
+            let mut out = text_stream();
             out.write_all(text.trim_end_matches('\n').as_bytes())?;
             out.write_all(b"\n")?;
             out.flush()
@@ -260,12 +230,4 @@ impl Terminal {
         // When stderr itself is closed, there is nowhere left to report it.
         let _ = self.bars.suspend(write);
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    })
 }

@@ -17,6 +17,7 @@ use super::{Progress, stored_bytes};
 use crate::{
     DataError, OpenOptions, Scratch, Source, Split,
     manifest::{MANIFEST, Manifest, TRAIN},
+    rows::{DESCRIPTION, Prepared},
     source::image_shape,
     sources::{
         self,
@@ -85,7 +86,14 @@ pub fn verify(
     options: &OpenOptions,
     progress: Progress<'_>,
 ) -> Result<Verification, DataError> {
-    let entry = sources::detect(path)?;
+    let entry = match sources::detect(path) {
+        // Text that was not prepared has no checksums.
+        Err(error @ DataError::Rows { .. }) => {
+            let prepared = Prepared::read(path)?.ok_or(error)?;
+            return Ok(verify_rows(path, &prepared, progress));
+        }
+        entry => entry?,
+    };
     let mut result = Verification {
         path: path.display().to_string(),
         kind: entry.name,
@@ -235,44 +243,96 @@ fn compare_with_manifest(folder: &Path, manifest: &Manifest, result: &mut Verifi
         about(&path, format!("{wanted} photos became {photos} records and rejects"));
     }
     for shard in manifest.splits.iter().flat_map(|split| &split.shards) {
-        let file = folder.join(&shard.name);
-        let problem = |problem: String| Problem {
-            file: file.display().to_string(),
-            record: None,
-            offset: None,
-            problem,
+        let told = ToldShard {
+            file: folder.join(&shard.name),
+            records: shard.records,
+            bytes: shard.bytes,
+            sha256: &shard.sha256,
+            by: "the manifest",
         };
-        let found = digest(&file, |_| true).map(Option::unwrap_or_default);
-        match found {
+        told.compare(result);
+    }
+}
+
+/// What a description says of a shard.
+struct ToldShard<'a> {
+    file: PathBuf,
+    records: u64,
+    bytes: u64,
+    sha256: &'a str,
+    /// Which description.
+    by: &'static str,
+}
+
+impl ToldShard<'_> {
+    /// Reads all of the file, and says how many records it has.
+    fn compare(&self, result: &mut Verification) -> u64 {
+        let Self { file, records, bytes, sha256, by } = self;
+        let mut wrong = |problem: String| {
+            let file = file.display().to_string();
+            result.problems.push(Problem { file, record: None, offset: None, problem });
+        };
+        let found = digest(file, |_| true).map(Option::unwrap_or_default);
+        let compared = match found {
             Err(source) => {
                 let error = DataError::Read { path: file.clone(), source };
-                result.problems.push(problem(store::with_causes(&error)));
+                wrong(store::with_causes(&error));
+                false
             }
-            Ok((size, _)) if size != shard.bytes => {
-                let wanted = shard.bytes;
-                result.problems.push(problem(format!(
-                    "the file has {size} bytes, the manifest says {wanted}"
-                )));
+            Ok((size, _)) if size != *bytes => {
+                wrong(format!("the file has {size} bytes, {by} says {bytes}"));
+                false
             }
-            Ok((_, sha256)) => {
-                result.checksums += 1;
-                if !sha256.eq_ignore_ascii_case(&shard.sha256) {
-                    let wanted = &shard.sha256;
-                    result
-                        .problems
-                        .push(problem(format!("SHA-256 is {sha256}, the manifest says {wanted}")));
+            Ok((_, found)) => {
+                if !found.eq_ignore_ascii_case(sha256) {
+                    wrong(format!("SHA-256 is {found}, {by} says {sha256}"));
                 }
+                true
             }
-        }
-        if let Ok(found) = count(&file)
-            && found != shard.records
+        };
+        let counted = count(file);
+        if let Ok(found) = counted
+            && found != *records
         {
-            let wanted = shard.records;
-            result
-                .problems
-                .push(problem(format!("the file has {found} records, the manifest says {wanted}")));
+            wrong(format!("the file has {found} records, {by} says {records}"));
         }
+        result.checksums += u64::from(compared);
+        counted.unwrap_or(0)
     }
+}
+
+/// The shards of prepared rows, each against its line in the description.
+fn verify_rows(path: &Path, prepared: &Prepared, progress: Progress<'_>) -> Verification {
+    let mut result = Verification {
+        path: path.display().to_string(),
+        kind: "rows",
+        examples: 0,
+        checksums: 0,
+        bytes: stored_bytes(path),
+        problems: Vec::new(),
+    };
+    for shard in &prepared.shards {
+        let told = ToldShard {
+            file: path.join(&shard.name),
+            records: shard.records,
+            bytes: shard.bytes,
+            sha256: &shard.sha256,
+            by: DESCRIPTION,
+        };
+        result.examples += told.compare(&mut result);
+        progress(result.examples, prepared.rows);
+    }
+    let told: u64 = prepared.shards.iter().map(|shard| shard.records).sum();
+    if told != prepared.rows {
+        result.problems.push(Problem {
+            file: path.join(DESCRIPTION).display().to_string(),
+            record: None,
+            offset: None,
+            problem: format!("{} rows are {told} records of shards", prepared.rows),
+        });
+    }
+    result.problems.sort();
+    result
 }
 
 /// Records of a file, by its headers alone; of an object, by all it holds, since it comes whole anyway.

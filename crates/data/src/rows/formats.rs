@@ -133,6 +133,7 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Fields { found: 1, wanted } => write!(f, "1 field instead of {wanted}"),
             Self::Fields { found, wanted } => write!(f, "{found} fields instead of {wanted}"),
             Self::Label => f.write_str("the label is not one of 0, 1 and -1"),
             Self::Integer { field } => write!(f, "field {field} is not an integer"),

@@ -149,7 +149,8 @@ impl Group {
     fn add_up(&mut self) -> Option<Sum> {
         let mut found = BTreeSet::from([self.root]);
         if self.tree {
-            found.extend(self.descendants());
+            let roots = self.members.keys().copied().chain([self.root]).collect();
+            found.extend(descendants(&self.proc, roots));
         }
         let mut sum = Sum::default();
         let mut members = BTreeMap::new();
@@ -194,28 +195,27 @@ impl Group {
         self.members = members;
         (!self.members.is_empty()).then_some(sum)
     }
+}
 
-    /// All processes below the target, by what each says of its parent.
-    fn descendants(&mut self) -> BTreeSet<u32> {
-        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for entry in std::fs::read_dir(&self.proc).into_iter().flatten().flatten() {
-            let Some(process) = number(&entry.file_name()) else { continue };
-            let Ok(text) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-            let parent = text.rfind(')').and_then(|at| word(&text[at + 1..], 1));
-            if let Some(parent) = parent.and_then(|parent| u32::try_from(parent).ok()) {
-                children.entry(parent).or_default().push(process);
-            }
+/// All processes below some, by what each says of its parent.
+pub(crate) fn descendants(proc: &Path, mut open: Vec<u32>) -> BTreeSet<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for entry in std::fs::read_dir(proc).into_iter().flatten().flatten() {
+        let Some(process) = number(&entry.file_name()) else { continue };
+        let Ok(text) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let parent = text.rfind(')').and_then(|at| word(&text[at + 1..], 1));
+        if let Some(parent) = parent.and_then(|parent| u32::try_from(parent).ok()) {
+            children.entry(parent).or_default().push(process);
         }
-        let mut found = BTreeSet::new();
-        let mut open: Vec<u32> = self.members.keys().copied().chain([self.root]).collect();
-        while let Some(process) = open.pop() {
-            for child in children.remove(&process).unwrap_or_default() {
-                found.insert(child);
-                open.push(child);
-            }
-        }
-        found
     }
+    let mut found = BTreeSet::new();
+    while let Some(process) = open.pop() {
+        for child in children.remove(&process).unwrap_or_default() {
+            found.insert(child);
+            open.push(child);
+        }
+    }
+    found
 }
 
 impl Member {

@@ -41,6 +41,14 @@ pub enum TraceError {
     Run(#[from] RunsError),
 }
 
+impl TraceError {
+    /// Whether it is the file that is not what is read, rather than a disk or a folder.
+    #[must_use]
+    pub fn is_of_contents(&self) -> bool {
+        matches!(self, Self::NotATrace { .. } | Self::NoSteps { .. })
+    }
+}
+
 /// What a trace does not say of its job; forecasts need it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TracedJob {
@@ -63,7 +71,7 @@ pub struct ImportedTrace {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "neither an object with `traceEvents` nor a list of events")]
 enum Document {
     Whole {
         #[serde(rename = "traceEvents")]
@@ -146,7 +154,14 @@ pub fn import(
     let folder = RunFolder::create_at(run)?;
     let mut ends = (f64::INFINITY, f64::NEG_INFINITY);
     for (number, rank) in &ranks {
-        write(&folder, *number, rank, ranks.len(), job)?;
+        if let Err(error) = write(&folder, *number, rank, ranks.len(), job) {
+            // Half a run would be judged like a whole one.
+            for number in ranks.keys() {
+                let _ = fs::remove_file(folder.events_path(&task_name(*number)));
+            }
+            folder.abandon();
+            return Err(error.into());
+        }
         let all = rank.steps.iter().map(|(span, _)| *span);
         ends = all.fold(ends, |ends, span| (ends.0.min(span.0), ends.1.max(span.1)));
     }
@@ -159,6 +174,10 @@ pub fn import(
     })
 }
 
+fn task_name(rank: u64) -> String {
+    format!("worker/{rank}")
+}
+
 fn write(
     folder: &RunFolder,
     number: u64,
@@ -166,7 +185,7 @@ fn write(
     ranks: usize,
     job: &TracedJob,
 ) -> Result<(), RunsError> {
-    let task = format!("worker/{number}");
+    let task = task_name(number);
     let mut log = EventLog::append(&folder.events_path(&task), &task)?;
     let (first, last) = (rank.steps.first(), rank.steps.last());
     let begun = first.map_or(0.0, |(span, _)| span.0);

@@ -84,6 +84,34 @@ fn idle_threads_and_tiny_steps_are_not_called_healthy() {
 }
 
 #[test]
+fn no_remedy_saves_all_of_the_time() {
+    let input = PhaseTimes { input: 0.998, compute: 0.002, ..PhaseTimes::default() };
+    let words = judge(&Evidence { phases: input, ..run() }).words;
+    assert!(words.contains("99.8 % of the time") && words.contains("at most 99.8 %"), "{words}");
+    let all = PhaseTimes { input: 1.0, ..PhaseTimes::default() };
+    let words = judge(&Evidence { phases: all, ..run() }).words;
+    assert!(words.contains("100 % of the time") && words.contains("at most 99.9 %"), "{words}");
+}
+
+/// A step that sleeps, or waits for an accelerator, was called compute-bound: "only faster or more cores would help".
+#[test]
+fn steps_that_wait_without_a_core_are_idle_and_not_compute() {
+    let waits = Evidence { busy_cores: Some(0.03), threads: 1, ..run() };
+    let alone = on(NodeLoad { busy: Some(0.1), own: Some(0.03), ..node() });
+    let verdict = judge_within(&waits, &alone);
+    assert_eq!((verdict.limit, verdict.saving), (Limit::Idle, 0.0));
+    assert!(verdict.words.contains("only 0.03 cores"), "{}", verdict.words);
+    // Beside others it is the same, unless it wanted a core and got none.
+    let beside = |waiting| NodeLoad { busy: Some(1.9), own: Some(0.03), waiting, ..node() };
+    assert_eq!(judge_within(&waits, &on(beside(Some(0.0)))).limit, Limit::Idle);
+    assert_ne!(judge_within(&waits, &on(beside(Some(0.9)))).limit, Limit::Idle);
+    // One thread that computes is not idle, on however many cores.
+    let computes = Evidence { busy_cores: Some(0.9), threads: 1, ..run() };
+    assert_eq!(judge_within(&computes, &alone).limit, Limit::Compute);
+    assert_eq!(judge(&Evidence { busy_cores: None, ..run() }).limit, Limit::Compute);
+}
+
+#[test]
 fn the_hand_over_of_a_tiny_batch_is_not_slow_input() {
     let waits = Evidence {
         phases: PhaseTimes {

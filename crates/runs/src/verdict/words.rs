@@ -8,6 +8,9 @@ use paceline_stats::words::number;
 /// Cores that other programs must keep busy to be worth a word where nothing points at them.
 const NEIGHBOUR: f64 = 0.25;
 
+/// No remedy saves a run its whole time, however little of it a measurement shows beside the limit.
+const MOST_SAVED: f64 = 0.999;
+
 /// A share of what would make it the limit, from which on something is worth a word.
 const NOTEWORTHY: f64 = 0.3;
 
@@ -16,7 +19,11 @@ fn has_several_tasks(around: &Surroundings) -> bool {
     around.workers.len() + around.servers.len() > 1 || around.stops.len() > 1
 }
 
+/// A share that is not quite all is never said to be all.
 fn percent(share: f64) -> String {
+    if (0.995..1.0).contains(&share) {
+        return format!("{:.1} %", (1000.0 * share).floor() / 10.0);
+    }
     format!("{:.0} %", 100.0 * share)
 }
 
@@ -24,7 +31,7 @@ fn percent(share: f64) -> String {
 pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings) -> String {
     let name = found.limit.name();
     let culprit = found.culprit.as_deref().unwrap_or_default();
-    let saving = percent(found.saving);
+    let saving = percent(found.saving.min(MOST_SAVED));
     match found.limit {
         Limit::Input => {
             let waited = percent(evidence.phases.input);
@@ -136,6 +143,12 @@ pub(super) fn verdict(found: &Found, evidence: &Evidence, around: &Surroundings)
             "{name}: only {:.1} of {} threads were busy; this model and batch size do not use more, a larger batch or fewer threads would serve better",
             evidence.busy_cores.unwrap_or(0.0),
             evidence.threads
+        ),
+        Limit::Idle => format!(
+            "{name}: {} of the time went into the steps themselves, which kept only {:.2} cores busy and found no core, disk or memory short; they \
+             waited for something outside (an accelerator, a lock, a timer, another machine)",
+            percent(evidence.phases.compute),
+            evidence.busy_cores.unwrap_or(0.0)
         ),
         Limit::SmallSteps => format!(
             "{name}: {:.0} µs each, so fixed costs weigh; a larger batch would do more work per step",

@@ -2,15 +2,18 @@
 
 use super::{parent_of, temporary_beside};
 use std::{
-    fs::{self, File},
+    ffi::CString,
+    fs::{self, File, OpenOptions},
     io::{self, Write},
+    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 /// Written bytes after which the system is asked to start writing them out.
 const WRITE_BACK: u64 = 8 << 20;
 
-/// A file being written. Dropping it without a commit leaves nothing behind, and what was there before untouched.
+/// A file being written. Dropping it without a commit leaves nothing behind, and what was there before untouched. Where the file
+/// system can, it has no name until then, so that a process that is killed leaves nothing behind either.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: File,
@@ -19,24 +22,49 @@ pub struct AtomicFile {
     sent: u64,
     temporary: PathBuf,
     target: PathBuf,
-    /// Whether the temporary name has become the target's.
-    renamed: bool,
+    name: FileName,
+}
+
+/// Under which name a file can be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileName {
+    /// None: the system removes it with the process.
+    None,
+    /// The temporary one.
+    Temporary,
+    /// The target's.
+    Target,
 }
 
 impl AtomicFile {
     /// Begins a file that will be called `target`; its folder must be there.
     pub fn create(target: &Path) -> io::Result<Self> {
         let temporary = temporary_beside(target);
-        let file = File::create_new(&temporary)?;
+        let (file, name) = match unnamed(parent_of(target)) {
+            Some(file) => (file, FileName::None),
+            None => (File::create_new(&temporary)?, FileName::Temporary),
+        };
         let target = target.to_owned();
-        Ok(Self { file, written: 0, sent: 0, temporary, target, renamed: false })
+        Ok(Self { file, written: 0, sent: 0, temporary, target, name })
+    }
+
+    /// Makes the file durable under its temporary name.
+    fn settle(&mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        if self.name == FileName::None {
+            link_open_file(&self.file, &self.temporary)?;
+            self.name = FileName::Temporary;
+            // The name is to be durable with the bytes; these are on the disk already.
+            self.file.sync_all()?;
+        }
+        Ok(())
     }
 
     /// Makes the file durable and visible, in place of one that is there.
     pub fn commit(mut self) -> io::Result<()> {
-        self.file.sync_all()?;
+        self.settle()?;
         fs::rename(&self.temporary, &self.target)?;
-        self.renamed = true;
+        self.name = FileName::Target;
         sync_folder(parent_of(&self.target))
     }
 
@@ -44,8 +72,8 @@ impl AtomicFile {
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] where one has.
-    pub fn commit_new(self) -> io::Result<()> {
-        self.file.sync_all()?;
+    pub fn commit_new(mut self) -> io::Result<()> {
+        self.settle()?;
         // A link, unlike a rename, refuses to replace; drop then removes the temporary name.
         fs::hard_link(&self.temporary, &self.target)?;
         sync_folder(parent_of(&self.target))
@@ -70,11 +98,39 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        if !self.renamed {
+        if self.name == FileName::Temporary {
             // The caller learns of the first failure, not of the clean-up: a leftover is recognised by its name.
             let _ = fs::remove_file(&self.temporary);
         }
     }
+}
+
+/// A file without a name in a folder; nothing where the file system or the kernel has none.
+fn unnamed(folder: &Path) -> Option<File> {
+    // Naming it needs the folder of open files.
+    if !Path::new(OPEN_FILES).is_dir() {
+        return None;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(libc::O_TMPFILE).mode(0o666);
+    options.open(folder).ok()
+}
+
+/// Where the kernel shows what this process has open.
+const OPEN_FILES: &str = "/proc/self/fd";
+
+/// Gives an open file a name; there must be none like it.
+#[allow(unsafe_code)] // std's hard_link would link the entry of /proc itself
+fn link_open_file(file: &File, name: &Path) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let path = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
+    let from = path(Path::new(&format!("{OPEN_FILES}/{}", file.as_raw_fd())))?;
+    let to = path(name)?;
+    let here = libc::AT_FDCWD;
+    // SAFETY: both are strings with an end that outlive the call, which reads them and keeps nothing.
+    let linked =
+        unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
+    if linked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Writes `bytes` to `path` so that a reader, or the next start after a power cut, sees either the old file or the
@@ -150,6 +206,29 @@ mod tests {
         write_file(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names(folder.path()), ["blocked", "summary.json"]);
+    }
+
+    /// A log of clicks that was interrupted half-way left all it had drawn in a hidden file.
+    #[test]
+    fn a_file_that_is_being_written_has_no_name_that_could_stay() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clicks.tsv");
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"rows").unwrap();
+        // Some file systems have no files without a name.
+        if file.name == FileName::None {
+            assert_eq!(names(folder.path()), [""; 0]);
+        }
+        file.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"rows");
+        let usual = folder.path().join("usual");
+        fs::write(&usual, "").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&path), mode(&usual));
+        assert_eq!(names(folder.path()), ["clicks.tsv", "usual"]);
+        let nowhere = folder.path().join("nowhere/clicks.tsv");
+        assert_eq!(AtomicFile::create(&nowhere).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -25,21 +25,22 @@ const SHOWN: usize = 5;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  paceline advise tune --search lr=0.001..1:log --search batch-size=16,32,64,128 --objective accuracy \\
+  paceline advise tune --search lr=0.001..1:log --search batch-size=16,32,64 --objective accuracy \\
     -- train --model softmax --data digits --epochs 2
-  paceline advise tune --search lr=0.0001..0.1:log --search workers=1..8 --objective loss --objective duration \\
-    --measure loss='loss: ([0-9.]+)' -- python train.py --lr {lr} --workers {workers}
+  paceline advise tune --search lr=0.0001..0.1:log --search workers=1..8 \\
+    --objective loss --objective duration --measure loss='loss: ([0-9.]+)' \\
+    -- python train.py --lr {lr} --workers {workers}
 
-A setting is NAME=FROM..TO (with :log for a logarithmic scale; whole numbers if both bounds are) or NAME=A,B,C (in their order if
-all are numbers). A file of --space has a table for each: `from`, `to`, `scale = \"log\"` and `whole`, or `values`, or `choices`, and
-`when = { strategy = [\"ps-sync\"] }` where it applies only then. Settings become flags of a command of paceline; in a program
+A setting is NAME=FROM..TO (with :log for a logarithmic scale; whole numbers if both bounds are) or NAME=A,B,C (in their order if \
+all are numbers). A file of --space has a table for each: `from`, `to`, `scale = \"log\"` and `whole`, or `values`, or `choices`, and \
+`when = { strategy = [\"ps-sync\"] }` where it applies only then. Settings become flags of a command of paceline; in a program \
 each value goes where its name stands in braces.
 
-Goals are what `paceline sweep` measures: accuracy, test-loss, time and rate of `train`, duration of anything, /a/path in the JSON that
-is printed, a figure of --measure or of a run folder; :min or :max behind the name says which end is wanted where the name does not. With several
+Goals are what `paceline sweep` measures: accuracy, test-loss, time and rate of `train`, duration of anything, /a/path in the JSON that \
+is printed, a figure of --measure or of a run folder; :min or :max behind the name says which end is wanted where the name does not. With several \
 goals the answer is a front: no run on it is worse in all goals than another.
 
-The same call continues an interrupted search. A run that fails is information; where a short run is the goal, one that
+The same call continues an interrupted search. A run that fails is information; where a short run is the goal, one that \
 takes 1.5 times as long as the shortest is ended.")]
 pub struct Args {
     /// A setting and what it may be; may be given several times

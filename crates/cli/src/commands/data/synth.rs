@@ -12,6 +12,9 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// Longest side of a drawn photo: a square of it has the 64 million pixels that readers accept unless told otherwise.
+const MOST_SIDE: i64 = 8000;
+
 /// Arguments of `paceline data synth`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -61,10 +64,10 @@ struct Photos {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     classes: u32,
     /// Shorter side of the smallest photos, in pixels
-    #[arg(long, default_value_t = 180)]
+    #[arg(long, default_value_t = 180, value_parser = clap::value_parser!(u32).range(1..=MOST_SIDE))]
     least_side: u32,
-    /// Longer side of the largest photos, in pixels
-    #[arg(long, default_value_t = 500)]
+    /// Longer side of the largest photos, in pixels; at most 8000, as large as a photo may be that is read
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=MOST_SIDE))]
     most_side: u32,
     /// Decides every pixel
     #[arg(long, default_value_t = 1)]
@@ -85,7 +88,7 @@ struct Clicks {
     /// File to write
     out: PathBuf,
     /// Rows
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
     rows: u64,
     /// Decides every row; the hidden weights are the same for all seeds
     #[arg(long, default_value_t = 1)]
@@ -119,6 +122,9 @@ fn digits(args: &Digits, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit
         threads: args.threads.unwrap_or(defaults.threads),
     };
     let total = u64::from(args.train) + u64::from(args.test);
+    if total == 0 {
+        return Err(usage("no digit is to be drawn", "say how many: `--train 2000 --test 300`"));
+    }
     let start = Instant::now();
     let bar = terminal.progress("drawing", Some(total), Unit::Items("digits"));
     write_digits(out, &options, &|done| bar.set(done))?;
@@ -127,11 +133,14 @@ fn digits(args: &Digits, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit
 }
 
 fn photos(args: &Photos, out: &Path, terminal: &Terminal) -> anyhow::Result<Exit> {
-    if args.least_side == 0 || args.least_side > args.most_side {
+    if args.least_side > args.most_side {
         return Err(usage(
             format!("sides from {} to {} make no photo", args.least_side, args.most_side),
-            "--least-side must be at least 1 and at most --most-side",
+            "--least-side must be at most --most-side",
         ));
+    }
+    if args.per_class == 0 && args.odd == 0 && args.bad == 0 {
+        return Err(usage("no photo is to be drawn", "say how many: `--per-class 20`"));
     }
     let defaults = PhotosOptions::default();
     let options = PhotosOptions {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Arguments of `paceline data verify`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A folder of photos, records or IDX files
+    /// A folder of photos, records, IDX files or prepared rows
     path: PathBuf,
     #[command(flatten)]
     opening: Opening,

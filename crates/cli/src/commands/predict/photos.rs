@@ -11,8 +11,12 @@ use paceline_runs::RunFolder;
 use paceline_training::{Prediction, TrainError, Trained, Which};
 use serde_json::json;
 use std::{
-    io::{BufRead, Write},
+    cell::Cell,
+    ffi::OsString,
+    io::{self, BufRead, Write},
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 /// Classes that are printed where no number is asked for.
@@ -26,7 +30,8 @@ pub(super) fn predict(
     terminal: &mut Terminal,
 ) -> anyhow::Result<Exit> {
     let cancel = terminal.interrupt()?;
-    let photos = named(&args.data)?;
+    let unread = Rc::new(Cell::new(None));
+    let photos = named(&args.data, &unread)?;
     let mut model = Trained::load(run, Which::Best).map_err(explain)?;
     terminal.note(format!(
         "weights of `{}`, step {}; {} classes",
@@ -60,6 +65,9 @@ pub(super) fn predict(
         Ok(())
     });
     predicted.map_err(|trouble| trouble.explain(out))?;
+    if let Some(error) = unread.take() {
+        return Err(error).context("cannot read the list of photos on standard input");
+    }
     if let (Some(file), Some(path)) = (file, out) {
         file.commit().with_context(|| cannot(path))?;
     }
@@ -71,12 +79,18 @@ pub(super) fn predict(
         "rejected": bad,
         "predictions": told,
     }))?;
-    if bad > 0 {
-        terminal
-            .warn(format!("{bad} of {all} photos could not be used; all others were predicted"));
-        return Ok(Exit::Failed);
+    Ok(conclude(bad, all, terminal))
+}
+
+/// Says what could not be predicted.
+fn conclude(bad: u64, all: u64, terminal: &Terminal) -> Exit {
+    let rest = if bad == all { "none was predicted" } else { "all others were predicted" };
+    match (bad, all) {
+        (0, 0) => terminal.warn("no photo was named, so none was predicted"),
+        (0, _) => {}
+        _ => terminal.warn(format!("{bad} of {all} photos could not be used; {rest}")),
     }
-    Ok(Exit::Done)
+    if bad > 0 { Exit::Failed } else { Exit::Done }
 }
 
 /// Path, then class and probability by turns, with tabs between them.
@@ -88,13 +102,22 @@ fn line(prediction: &Prediction) -> String {
     line
 }
 
-/// The photos that were named, in that order; those of standard input as they come.
-fn named(data: &[String]) -> anyhow::Result<Box<dyn Iterator<Item = PathBuf>>> {
+/// The photos that were named, in that order; those of standard input as they come. Names are bytes and need not be text.
+fn named(
+    data: &[String],
+    unread: &Rc<Cell<Option<io::Error>>>,
+) -> anyhow::Result<Box<dyn Iterator<Item = PathBuf>>> {
     if let [alone] = data
         && alone == "-"
     {
-        let lines = std::io::stdin().lock().lines().map_while(Result::ok);
-        let paths = lines.map(|line| PathBuf::from(line.trim_end_matches('\r')));
+        let unread = Rc::clone(unread);
+        let lines = io::stdin().lock().split(b'\n');
+        let lines = lines.map_while(move |line| line.map_err(|error| unread.set(Some(error))).ok());
+        let paths = lines.fuse().map(|mut line| {
+            let end = line.iter().rposition(|byte| *byte != b'\r').map_or(0, |at| at + 1);
+            line.truncate(end);
+            PathBuf::from(OsString::from_vec(line))
+        });
         return Ok(Box::new(paths.filter(|path| !path.as_os_str().is_empty())));
     }
     let mut photos = Vec::new();
@@ -111,7 +134,7 @@ fn named(data: &[String]) -> anyhow::Result<Box<dyn Iterator<Item = PathBuf>>> {
 /// What went wrong between two photos.
 enum Trouble {
     Train(TrainError),
-    Write(std::io::Error),
+    Write(io::Error),
     Told(anyhow::Error),
 }
 

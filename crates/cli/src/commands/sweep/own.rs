@@ -3,7 +3,7 @@
 use crate::arguments;
 use crate::terminal::failure::{FailureExt, usage};
 use paceline_models::names::{UnknownName, nearest};
-use paceline_sweep::Recipe;
+use paceline_sweep::{Cell, Places, Recipe};
 use std::ffi::OsString;
 
 /// A command line in the names of this version.
@@ -11,6 +11,30 @@ pub(in crate::commands) fn current_names(command: &[String]) -> Vec<String> {
     let words = std::iter::once("paceline").chain(command.iter().map(String::as_str));
     let (words, _) = arguments::typed(words.map(OsString::from));
     words[1..].iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// A value that a command of ours refuses would fail in its cells only, perhaps after hours; it is said before the first. What
+/// depends on data shows when a cell runs.
+pub(super) fn check_cells(cells: &[Cell], places: &Places) -> anyhow::Result<()> {
+    let program = crate::command();
+    for cell in cells.iter().filter(|cell| cell.program.is_none()) {
+        let Ok(arguments) = places.arguments(cell) else { continue };
+        let words = std::iter::once("paceline").chain(arguments.iter().map(String::as_str));
+        // Every cell is asked for its figures so.
+        let words = words.chain(["--json"]);
+        let Err(error) = program.clone().try_get_matches_from(words) else { continue };
+        let said = arguments::numbers_in_words(&error.to_string());
+        let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        return Err(if said.contains("'--json'") {
+            usage(
+                "`--json` behind `--` has no effect: every cell is asked for it anyway",
+                "leave it out; in front of `--` it makes the result of the sweep a JSON document",
+            )
+        } else {
+            usage(format!("{}: {said}", cell.label()), "nothing was run; --dry-run shows all cells")
+        });
+    }
+    Ok(())
 }
 
 /// A name that a command of ours does not know would fail in every run; it is said before the first. `flag` is what asked for it.

@@ -2,6 +2,7 @@
 //! names here. The Python package is one.
 
 use super::super::data::parse_size;
+use crate::terminal::data_stream;
 use anyhow::Context;
 use paceline_data::feed::{BatchFeed, RecordTable, tabulate_records};
 use paceline_data::order::{LastBatch, Position, Shuffle};
@@ -78,7 +79,7 @@ pub(super) fn serve(args: &Args) -> anyhow::Result<()> {
     let memory = open_memory(&args.memory)?;
     let share = args.batch_size.div_ceil(args.workers);
     let mut feed = BatchFeed::new(loader, share, &memory, &args.memory);
-    feed.serve(io::stdin().lock(), &mut io::stdout().lock())?;
+    feed.serve(io::stdin().lock(), &mut data_stream())?;
     Ok(())
 }
 

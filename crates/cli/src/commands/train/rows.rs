@@ -5,7 +5,7 @@ use crate::arguments::{rows_flags, rows_tasks, train_flags::Flags};
 use crate::terminal::{
     Table, Terminal,
     failure::{Exit, job},
-    metrics_words,
+    metrics_words, typed_path,
 };
 use paceline_jobs::recorded_report;
 use paceline_runs::{RunFolder, Status, Summary};
@@ -57,7 +57,7 @@ pub(in crate::commands) fn show(
         terminal.note(format!(
             "stopped after {} rows; continue with `paceline train --resume {}`",
             report.summary.examples,
-            folder.display()
+            typed_path(&folder)
         ));
     }
     Ok(Exit::Done)

@@ -81,6 +81,7 @@ pub(crate) fn of_placement(error: JobError) -> anyhow::Error {
 fn of_tasks(failed: &TasksFailed, terminal: &Terminal) -> anyhow::Error {
     let exit = match failed.exit() {
         TasksFailed::RETRY => Exit::Retry,
+        129 => Exit::HungUp,
         130 => Exit::Interrupted,
         143 => Exit::Terminated,
         code => Exit::Of(code),

@@ -1,6 +1,7 @@
 //! What could be done about a run that ended badly: only what is true of this run.
 
 use super::Exit;
+use crate::terminal::typed_path;
 use paceline_cluster::session::{JOINING, SessionError};
 use paceline_runs::{RunFolder, RunsError};
 
@@ -18,7 +19,10 @@ pub(crate) const NEWER: &str = "use the version of paceline that wrote it, or a 
 
 /// How to continue a run that has a checkpoint.
 pub(crate) fn resume(run: &RunFolder) -> String {
-    format!("`paceline train --resume {}` continues from its last checkpoint", run.path().display())
+    format!(
+        "`paceline train --resume {}` continues from its last checkpoint",
+        typed_path(run.path())
+    )
 }
 
 /// For tasks that did not hold together.
@@ -48,11 +52,11 @@ pub(crate) fn of_records(error: &RunsError) -> Option<(String, Option<Exit>)> {
         }
         RunsError::FinalWeights { rescued: Some(place), .. } => {
             let hint = if RunFolder::at(place).is_resumable() {
-                format!("`paceline train --resume {}` continues from there", place.display())
+                format!("`paceline train --resume {}` continues from there", typed_path(place))
             } else {
                 format!(
                     "`--init {}` starts a run with them",
-                    place.join("weights.safetensors").display()
+                    typed_path(&place.join("weights.safetensors"))
                 )
             };
             Some((hint, None))

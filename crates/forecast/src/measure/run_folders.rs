@@ -1,5 +1,6 @@
 //! Run folders as measurements: step times by batch size, points of a scaling curve.
 
+use super::RunStart;
 use crate::batch_size::StepTiming;
 use crate::error::ForecastError;
 use crate::scaling::ScalingRun;
@@ -142,15 +143,21 @@ pub fn scaling_runs(paths: &[PathBuf]) -> Result<(Vec<ScalingRun>, f64), Forecas
             }
             Some(_) => {}
         }
-        found.push((summary.workers.len().max(1), summary.step_rate(), summary.examples));
+        let start = RunStart::split(&run.events()?.0).1.seconds;
+        found.push((summary.workers.len().max(1), summary.step_rate(), summary.examples, start));
     }
     let work = found.iter().map(|run| run.2).max().unwrap_or(0) as f64;
     let runs = found
         .into_iter()
-        .map(|(workers, rate, _)| ScalingRun {
-            fraction: 1.0,
-            machines: workers as f64,
-            seconds: work / rate,
+        .map(|(workers, rate, examples, start)| {
+            let all = examples as f64 / rate;
+            // A longer run reads and unpacks its data no more often than a short one.
+            let start = start.min(all);
+            ScalingRun {
+                fraction: 1.0,
+                machines: workers as f64,
+                seconds: start + (all - start) * work / examples as f64,
+            }
         })
         .collect();
     Ok((runs, work))

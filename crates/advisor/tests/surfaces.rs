@@ -1,4 +1,4 @@
-//! The stop rule on jobs that nobody ran: times that follow from a few laws, drawn at random.
+//! The stop rule on jobs that were never run: times that follow from a few laws, drawn at random.
 
 #![allow(clippy::unwrap_used)] // a test may
 

@@ -35,7 +35,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 
 fn body(rows: &[(&str, Value)]) -> anyhow::Result<String> {
     let mut body = format!(
-        "Searches by our method among 69 clusters for each of 18 recorded jobs (`oxhead/scout`, multi-node), {SEEDS} for each job, with so many past jobs of other applications, drawn anew for each search: mean cost of the best completed run over the optimum, ± its standard error over searches. \"Stop\": runs after which a search ends by itself, and the cost it then has.\n\n"
+        "Searches by our method among 69 clusters for each of 18 recorded jobs (`oxhead/scout`, multi-node), {SEEDS} for each job, with so many past jobs of other applications, drawn again for each search: mean cost of the best completed run over the optimum, ± its standard error over searches. \"Stop\": runs after which a search ends by itself, and the cost it then has.\n\n"
     );
     let runs: Vec<String> = RUNS.iter().map(|runs| format!("{runs} runs")).collect();
     writeln!(body, "| past jobs | {} | stop |", runs.join(" | "))?;

@@ -25,7 +25,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
         let base = ["advise", "evaluate", "--data", &data, "--methods", "paceline"];
         let size = ["--seeds", SEEDS, "--steps", STEPS];
         let cut: Vec<&str> = past.into_iter().flat_map(|number| ["--past-jobs", number]).collect();
-        let report = paceline.json(&[&base[..], &size, &cut].concat())?;
+        let report = paceline.json(&[&base[..], &size[..], &cut[..]].concat())?;
         let label = past.unwrap_or("all, 14 to 16");
         let row = report["methods"][0].clone();
         rows.push((label, row));
@@ -53,7 +53,7 @@ fn body(rows: &[(&str, Value)]) -> anyhow::Result<String> {
         });
         let cells = cells.collect::<anyhow::Result<Vec<String>>>()?;
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-        let [runs, regret] = [0, 1].map(|at| number(&report["own_stop"][at]));
+        let [runs, regret] = [0usize, 1].map(|at| number(&report["own_stop"][at]));
         writeln!(body, "| {label} | {} | {runs:.1}: {regret:.3} |", cells.join(" | "))?;
     }
     Ok(body)

@@ -150,6 +150,14 @@ pub enum AdvisorError {
         /// Jobs in it that completed something.
         jobs: usize,
     },
+    /// A deadline that no recorded job keeps.
+    #[error("`{}`: no job keeps a deadline of {deadline} s on any configuration; the shortest completed run took {shortest} s", .path.display())]
+    NothingInTime {
+        path: PathBuf,
+        deadline: f64,
+        /// Seconds.
+        shortest: f64,
+    },
     /// A study that needs both halves of the public set.
     #[error("constants are chosen again on the public set only")]
     NotThePublicSet,

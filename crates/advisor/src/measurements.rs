@@ -219,7 +219,8 @@ impl Measurements {
             // All or nothing: a half-filled fingerprint cannot be compared.
             if metric_columns.iter().all(|&at| !row.text(at).is_empty()) {
                 for (&at, name) in metric_columns.iter().zip(&builder.metric_names) {
-                    metrics.push(row.number(at, name, "a number", |_| true)?);
+                    let column = format!("{METRIC}{name}");
+                    metrics.push(row.number(at, &column, "a number", |_| true)?);
                 }
             }
             let workload = row.text(workload).to_owned();

@@ -440,6 +440,7 @@ impl Transfer {
     pub(crate) fn condition(&self, at: &[usize], y: &[f64], noisier: &[f64]) -> Expectation {
         let mut means = vec![0.0; self.count];
         let mut squares = vec![0.0; self.count];
+        let mut wider = vec![0.0; self.count];
         let mut members: Vec<(f64, Vec<(f64, f64)>)> = Vec::new();
         let mut fitted = Vec::new();
         for view in &self.views {
@@ -475,11 +476,15 @@ impl Transfer {
             for (c, &(mean, sd)) in predictions.iter().enumerate() {
                 means[c] += weight * mean;
                 squares[c] += weight * (mean * mean + sd * sd);
+                wider[c] += weight * (mean * mean + (sd * posterior.widening()).powi(2));
             }
             members.push((weight, predictions));
         }
-        let sds = means.iter().zip(&squares).map(|(m, s)| (s - m * m).max(0.0).sqrt()).collect();
-        Expectation { members, means, sds }
+        let roots = |squares: &[f64]| -> Vec<f64> {
+            means.iter().zip(squares).map(|(m, s)| (s - m * m).max(0.0).sqrt()).collect()
+        };
+        let (sds, spreads) = (roots(&squares), roots(&wider));
+        Expectation { members, means, sds, spreads }
     }
 }
 
@@ -493,6 +498,8 @@ pub(crate) struct Expectation {
     pub(crate) members: Vec<(f64, Vec<(f64, f64)>)>,
     pub(crate) means: Vec<f64>,
     pub(crate) sds: Vec<f64>,
+    /// Standard deviations as people are told them: they contain that the scale, too, is only estimated.
+    pub(crate) spreads: Vec<f64>,
 }
 
 /// How far past jobs are believed. Few rarely hold one of the new job's kind, and a profile of few is mostly their own noise: trust

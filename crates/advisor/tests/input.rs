@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may
 
+use paceline_advisor::evaluate::{ReplaySettings, StudyQuestion, StudySource};
 use paceline_advisor::{
     Catalogue, Measurements, Objective, Outcome, Problem, SearchState, methods,
 };
@@ -59,6 +60,9 @@ fn catalogue_errors_name_the_row() {
     holds(&folder.catalogue_error("c.csv", "machine,cores\n"), &["no column `count`"]);
     let misspelt = head.replace("usd_per_hour", "prize");
     holds(&folder.catalogue_error("c.csv", &misspelt), &["no column `usd_per_hour`"]);
+    // The first of them used to count, silently.
+    let twice = format!("{},cores\na,2,2,4,0.1,8\n", head.trim());
+    holds(&folder.catalogue_error("c.csv", &twice), &["c.csv", "the column `cores` twice"]);
     holds(&folder.catalogue_error("c.txt", ""), &[".csv, .toml"]);
     let toml = "[[machine]]\nname = \"a\"\ncores = 2\nmemory_gib = 4\ncounts = [1]\n";
     holds(&folder.catalogue_error("c.toml", toml), &["entry 1", "`a` has no price"]);
@@ -92,6 +96,8 @@ fn history_errors_name_the_row() {
     holds(&error("w,small,2,5,true\nw,small,2,6,true\n"), &["line 3", "contradicts line 2"]);
     holds(&error("w,small,2,5,true\nw,small,2,5,false\n"), &["line 3", "contradicts line 2"]);
     holds(&error(""), &["holds no measurement"]);
+    let metric = format!("{},metric.cpu\nw,small,2,5,true,high\n", head.trim());
+    holds(&folder.history_error("h.csv", &metric), &["line 2", "`metric.cpu` is `high`"]);
     holds(&error("w,small,2,5\n"), &["not a table"]);
     let json = r#"[{"workload":"w","machine":"small","count":2,"seconds":5},
                    {"workload":"w","machine":"huge","count":2,"seconds":5,"cores":-8}]"#;
@@ -355,4 +361,36 @@ fn results_that_cannot_be_are_named_with_file_and_entry() {
     holds(&error("w,small,2,5,false\nw,large,2,,false\n"), &["h.csv", "2 runs", "never measured"]);
     let json = r#"[{"workload":"w","machine":"small","count":2,"seconds":-1}]"#;
     holds(&folder.history_error("h.json", json), &["entry 1", "-1 s"]);
+}
+
+/// It used to print an empty table, and said that all was well.
+#[test]
+fn a_replay_under_a_deadline_that_nothing_keeps_is_refused() {
+    let folder = Folder::new();
+    let rows = "v,small,2,30,true\nw,small,2,60,true\nw,large,2,50,true\n";
+    let history =
+        folder.file("h.csv", &format!("workload,machine,count,seconds,completed\n{rows}"));
+    let question = |deadline: f64| StudyQuestion {
+        source: StudySource::Files {
+            catalogue: folder.file("c.csv", CATALOGUE),
+            history: history.clone(),
+        },
+        settings: ReplaySettings {
+            seeds: 1,
+            steps: 2,
+            threads: 1,
+            objective: Objective::CostUnderDeadline { deadline },
+            medians: false,
+            past_jobs: None,
+            complete_jobs_only: false,
+        },
+    };
+    let replay = |deadline: f64| {
+        let question = question(deadline);
+        let set = question.read().unwrap();
+        question.replay(&set, &[methods::find("random").unwrap()], &|_, _| {})
+    };
+    assert!(replay(40.0).is_ok());
+    let Err(error) = replay(20.0) else { panic!("nothing can be searched") };
+    holds(&error.to_string(), &["h.csv", "deadline of 20 s", "30 s"]);
 }

@@ -84,6 +84,9 @@ fn intervals_hold_what_they_say() {
     let share = inside / all;
     assert!((0.88..=0.92).contains(&share), "repeats: {share} of {all}");
     let multi = RecordedSet::read(&folder, Half::MultiNode, Prices::OnDemand).unwrap();
+    // Costs of clusters that a search did not run, as it expects them when it ends.
+    let predicted = with_past(&multi, "paceline", 2, 8, Some(0)).coverage.unwrap();
+    assert!((0.87..=0.93).contains(&predicted), "predictions: {predicted}");
     for sizes in [4, 5] {
         let found = evaluate_scaling(&multi, sizes);
         assert!((0.87..=0.93).contains(&found.interpolation_coverage), "{found:?}");

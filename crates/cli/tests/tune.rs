@@ -129,6 +129,17 @@ fn a_command_of_our_own_is_searched_by_its_flags() {
     refused(here, &other, 2, "`found` holds a search with other goals");
     let again = json_in(here, &[&flags[..], &rest, &job].concat());
     assert_eq!(again["runs"], found["runs"]);
+    // A damaged file used to be taken for another question, and a strange run for a folder.
+    let same = [&flags[..], &rest, &job].concat();
+    let journal = here.join("found/sweep.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let strange = text.replacen("\"batch-size\",\"", "\"batch-size\",\"7", 1);
+    assert_ne!(strange, text);
+    std::fs::write(&journal, strange).unwrap();
+    refused(here, &same, 1, "sweep.jsonl`, run 1: ");
+    std::fs::write(&journal, text).unwrap();
+    std::fs::write(here.join("found/tune.json"), "{").unwrap();
+    refused(here, &same, 1, "tune.json` does not say what its search is");
 }
 
 #[test]

@@ -67,6 +67,9 @@ pub enum TableError {
     /// A column that must be there is not.
     #[error("`{}` has no column `{column}`", .path.display())]
     MissingColumn { path: PathBuf, column: &'static str },
+    /// A column that is there twice: which one is meant is not known.
+    #[error("`{}` has the column `{column}` twice", .path.display())]
+    RepeatedColumn { path: PathBuf, column: String },
     /// An unknown column: a typo must not silently become a default.
     #[error("`{}` has a column `{column}` that means nothing here; metrics are called `metric.NAME`", .path.display())]
     UnknownColumn { path: PathBuf, column: String },
@@ -106,12 +109,17 @@ impl Table {
             Box::new(file)
         };
         let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(input);
-        let header = reader
+        let header: Vec<String> = reader
             .headers()
             .map_err(|source| TableError::Csv { path: path.to_path_buf(), source })?
             .iter()
             .map(str::to_owned)
             .collect();
+        let again = (1..header.len()).find(|&at| header[..at].contains(&header[at]));
+        if let Some(at) = again {
+            let column = header[at].clone();
+            return Err(TableError::RepeatedColumn { path: path.to_path_buf(), column });
+        }
         Ok(Self { path: path.to_path_buf(), header, reader })
     }
 

@@ -37,6 +37,20 @@ pub enum SweepError {
     /// A folder that holds the runs of another search.
     #[error("`{}` holds a search with {what}", .folder.display())]
     OtherSearch { folder: PathBuf, what: &'static str },
+    /// What was asked in a folder cannot be read any more.
+    #[error("`{}` does not say what its search is", .path.display())]
+    DamagedQuestion { path: PathBuf, source: serde_json::Error },
+    /// A run that is kept in a journal is not one of the search.
+    #[error("`{}`, run {run}: {what}", .path.display())]
+    StrangeRun {
+        path: PathBuf,
+        /// From 1.
+        run: usize,
+        what: Box<SweepError>,
+    },
+    /// Settings of a run that the space does not have.
+    #[error("{settings} is not a point of the search space")]
+    OtherPoint { settings: String },
     /// A run completed without a value for a goal.
     #[error("the run completed, and left no figure for the goal `{goal}`{}", instead(.known))]
     NeverMeasured { goal: String, known: Vec<String> },

@@ -5,7 +5,7 @@
 
 use crate::error::SweepError;
 use crate::grid::{Cell, SweepSettings};
-use crate::journal::{Journal, Row};
+use crate::journal::{JOURNAL, Journal, Row};
 use crate::measure::{Measure, Source};
 use crate::recipe::{Axis, Choice, Recipe, Value};
 use crate::run::Runner;
@@ -82,7 +82,8 @@ impl TuneSession {
         let asked = question.document();
         match std::fs::read(&path) {
             Ok(bytes) => {
-                let known: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let known: serde_json::Value = serde_json::from_slice(&bytes)
+                    .map_err(|source| SweepError::DamagedQuestion { path, source })?;
                 let differs = |name: &str| known.get(name) != asked.get(name);
                 let parts = [
                     ("command", "another command"),
@@ -110,8 +111,15 @@ impl TuneSession {
         let goals = question.goals.iter().map(|(goal, _)| goal.clone()).collect();
         let tuner = Tuner::new(question.space.clone(), goals, question.seed);
         let mut session = Self { question, tuner, journal, trials: Vec::new() };
-        for row in session.journal.rows() {
-            let trial = session.question.trial(row, &session.trials)?;
+        for (at, row) in session.journal.rows().iter().enumerate() {
+            let trial = session.question.trial(row, &session.trials);
+            let trial = trial.map_err(|error| match error {
+                SweepError::OtherPoint { .. } => {
+                    let path = folder.join(JOURNAL);
+                    SweepError::StrangeRun { path, run: at + 1, what: Box::new(error) }
+                }
+                error => error,
+            })?;
             session.trials.push(trial);
         }
         Ok(session)
@@ -222,9 +230,9 @@ impl TuneQuestion {
     /// What a row says of its point.
     fn trial(&self, row: &Row, before: &[Trial]) -> Result<Trial, SweepError> {
         let settings = row.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let point = self.space.point(settings).ok_or_else(|| SweepError::OtherSearch {
-            folder: Path::new(&row.cell).to_owned(),
-            what: "another search space",
+        let point = self.space.point(settings).ok_or_else(|| {
+            let words = row.settings.iter().map(|(name, value)| format!("{name}={value}"));
+            SweepError::OtherPoint { settings: words.collect::<Vec<_>>().join(" ") }
         })?;
         let seconds = row.seconds;
         let outcome = if row.failure.is_some() {

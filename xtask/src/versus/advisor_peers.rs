@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Optuna's process needs PyTorch.
-const OPTIMIZERS: Environment = Environment {
+pub(super) const OPTIMIZERS: Environment = Environment {
     folder: "peers/advisors",
     packages: &[
         "optuna==5.0.0",

@@ -5,6 +5,8 @@
 //! Peers run with the settings that work best for them (`xtask/peers`).
 
 mod advisor;
+mod advisor_history;
+mod advisor_live;
 mod advisor_peers;
 mod allocators;
 pub mod before;
@@ -96,6 +98,8 @@ const ALL: &[Area] = &[
     ("advisor/single-time", advisor::single_time),
     ("advisor/nested", advisor::nested),
     ("advisor/speed", advisor::speed),
+    ("advisor/history", advisor_history::run),
+    ("advisor/live", advisor_live::run),
     ("advisor/peers", advisor_peers::run),
     ("predictions/softmax", predictions::softmax),
     ("predictions/lenet", predictions::lenet),

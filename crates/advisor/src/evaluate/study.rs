@@ -1,5 +1,6 @@
 //! All methods replayed on one recorded set: summaries, differences, and the studies that fit no single-job search.
 
+use super::acceptance::medians;
 use super::batch::{BatchSummary, evaluate_batch};
 use super::replay::{JobTraces, ReplaySettings, replay};
 use super::scaling::{ScalingSummary, evaluate_scaling};
@@ -8,6 +9,7 @@ use super::summary::{Summary, compare};
 use super::{NestedSummary, evaluate_nested};
 use crate::error::AdvisorError;
 use crate::methods::AdvisorMethod;
+use crate::search::Objective;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,6 +80,7 @@ impl StudyQuestion {
         methods: &[&'static AdvisorMethod],
         watch: &(dyn Fn(&'static str, u64) + Sync),
     ) -> Result<Study, AdvisorError> {
+        self.feasible(set)?;
         let mut traces: Vec<(&str, Vec<JobTraces>)> = Vec::new();
         for entry in methods {
             let done = AtomicU64::new(0);
@@ -99,6 +102,24 @@ impl StudyQuestion {
         };
         let summaries = traces.iter().map(|(name, jobs)| Summary::of(name, jobs)).collect();
         Ok(Study { summaries, differences: differences(&traces), extras })
+    }
+
+    /// Refuses a deadline that no recorded run keeps: a replay of nothing would look like a result.
+    fn feasible(&self, set: &RecordedSet) -> Result<(), AdvisorError> {
+        let Objective::CostUnderDeadline { deadline } = self.settings.objective else {
+            return Ok(());
+        };
+        let medians = medians(&set.runs);
+        let seconds = medians.values().flat_map(|times| times.values().copied());
+        let shortest = seconds.fold(f64::INFINITY, f64::min);
+        if shortest <= deadline {
+            return Ok(());
+        }
+        let path = match &self.source {
+            StudySource::Scout { folder, .. } => folder.clone(),
+            StudySource::Files { history, .. } => history.clone(),
+        };
+        Err(AdvisorError::NothingInTime { path, deadline, shortest })
     }
 
     /// Figures of our own method with constants chosen blindly; `watch` hears how many replays are done.

@@ -238,7 +238,7 @@ impl Advisor for Paceline {
         let completes = self.completion.probabilities(search);
         (0..count)
             .map(|at| {
-                let (mean, sd) = (expected.means[at], expected.sds[at]);
+                let (mean, sd) = (expected.means[at], expected.spreads[at]);
                 Some(Prediction { mean, sd, completes: completes[at] })
             })
             .collect()

@@ -36,6 +36,17 @@ pub enum SpaceError {
         /// What is wrong, with the line.
         source: toml::de::Error,
     },
+    /// What a file says makes no sense.
+    #[error("`{}`: {what}", .path.display())]
+    InFile { path: PathBuf, what: Box<SpaceError> },
+    /// A bound that is a word.
+    #[error("`{name}`: `{text}` is not a number; words are `choices`")]
+    Bound { name: String, text: String },
+    /// Numbers and words in one order, or something that is not a number among them.
+    #[error(
+        "`{name}`: `{text}` is not a number as the other `values` are; write all as words if they have an order, or call them `choices`"
+    )]
+    Mixed { name: String, text: String },
     /// Neither bounds nor values, or several of them.
     #[error("`{name}` must have either `from` and `to`, or `values`, or `choices`")]
     Kind { name: String },
@@ -124,6 +135,15 @@ enum Scalar {
 }
 
 impl Scalar {
+    /// A number that is written as one.
+    fn number(&self) -> Option<f64> {
+        match self {
+            Self::Whole(number) => Some(*number as f64),
+            Self::Number(number) => Some(*number),
+            Self::Flag(_) | Self::Text(_) => None,
+        }
+    }
+
     fn text(self) -> String {
         match self {
             Self::Whole(number) => number.to_string(),
@@ -170,16 +190,25 @@ impl Written {
             (Some(from), Some(to), None, None) => {
                 let whole = [&from, &to].iter().all(|bound| matches!(bound, Scalar::Whole(_)));
                 let logarithmic = self.scale == Some(WrittenScale::Log);
-                let number = |bound: Scalar| bound.text().parse::<f64>().ok();
-                let (Some(from), Some(to)) = (number(from), number(to)) else {
-                    return Err(SpaceError::Kind { name });
+                let number = |bound: Scalar| match bound.number() {
+                    Some(number) => Ok(number),
+                    None => Err(SpaceError::Bound { name: name.clone(), text: bound.text() }),
                 };
+                let (from, to) = (number(from)?, number(to)?);
                 Values::Range { from, to, logarithmic, whole: self.whole.unwrap_or(whole) }
             }
             (None, None, Some(_), None) | (None, None, None, Some(_)) if !plain => {
                 return Err(SpaceError::Misplaced { name });
             }
-            (None, None, Some(values), None) => Values::Ordered(texts(values)),
+            (None, None, Some(values), None) => {
+                let some_number = values.iter().any(|value| value.number().is_some());
+                let is_other =
+                    |value: &&Scalar| !value.number().is_some_and(f64::is_finite) && some_number;
+                if let Some(other) = values.iter().find(is_other) {
+                    return Err(SpaceError::Mixed { name, text: other.clone().text() });
+                }
+                Values::Ordered(texts(values))
+            }
             (None, None, None, Some(choices)) => Values::Choices(texts(choices)),
             _ => return Err(SpaceError::Kind { name }),
         };
@@ -355,7 +384,8 @@ impl SearchSpace {
         let written: BTreeMap<String, Written> = toml::from_str(&text)
             .map_err(|source| SpaceError::Toml { path: path.to_owned(), source })?;
         let dimensions = written.into_iter().map(|(name, written)| written.dimension(name));
-        Self::new(dimensions.collect::<Result<_, _>>()?)
+        let found = dimensions.collect::<Result<_, _>>().and_then(Self::new);
+        found.map_err(|what| SpaceError::InFile { path: path.to_owned(), what: Box::new(what) })
     }
 
     /// A space of these dimensions.

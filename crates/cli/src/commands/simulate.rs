@@ -138,6 +138,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
     print_table(terminal, found.strategy, &found.outcomes)?;
     print_knee(terminal, found.strategy, &found.outcomes)?;
     print_waiting(terminal, &found.outcomes)?;
+    print_start(terminal, &found)?;
     if let Some(share) = found.network_share {
         terminal.data(format!(
             "by the timed steps the network gives {:.0} % of its rate",
@@ -207,6 +208,8 @@ fn document(found: &ClusterForecast, workers: usize) -> Value {
                      "wake": cluster.wake },
         "measured": { "workers": measured.workers, "servers": measured.servers,
                       "examples_per_second": measured.examples_per_second,
+                      "start_seconds": measured.start.seconds,
+                      "examples_per_second_with_start": measured.rate_with_start(measured.examples_per_second),
                       "calibrated": found.calibrated },
         "network_share": found.network_share,
         "outcomes": outcomes,
@@ -302,6 +305,25 @@ fn print_waiting(terminal: &Terminal, outcomes: &[SimulationOutcome]) -> anyhow:
         ))?;
     }
     Ok(())
+}
+
+/// What the run's start took, and what that leaves of the rates.
+fn print_start(terminal: &Terminal, found: &ClusterForecast) -> anyhow::Result<()> {
+    let ClusterForecast { measured, outcomes, .. } = found;
+    let with_start = |rate: f64| measured.rate_with_start(rate);
+    let (Some(own), Some(last)) = (with_start(measured.examples_per_second), outcomes.last())
+    else {
+        return Ok(());
+    };
+    let start = measured.start;
+    terminal.data(format!(
+        "start: the run's first {} steps took {} longer than others (input {:.0} % of them), which no rate above contains; with it the run made {own:.1} examples/s, and as many examples by {} workers would make {:.1}",
+        start.steps,
+        show_seconds(start.seconds),
+        100.0 * start.input,
+        last.workers,
+        with_start(last.examples_per_second).unwrap_or(0.0),
+    ))
 }
 
 fn chart(strategy: &SimulatedStrategy, outcomes: &[SimulationOutcome]) -> Chart {

@@ -528,7 +528,9 @@ pub(super) fn explain(error: SweepError) -> anyhow::Error {
             Some("the sweep's folder must lie where every executor sees it under the same path")
         }
         SweepError::Unfinished { .. } => Some("the same command continues with them"),
-        SweepError::OtherSearch { .. } => Some(
+        SweepError::OtherSearch { .. }
+        | SweepError::DamagedQuestion { .. }
+        | SweepError::StrangeRun { .. } => Some(
             "choose another folder with --out; without --out every search gets a folder of its own",
         ),
         SweepError::NeverMeasured { .. } => Some(

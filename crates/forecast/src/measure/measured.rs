@@ -2,8 +2,8 @@
 
 mod of_profile;
 
-use super::LOCAL_LATENCY;
 use super::stepping::{self, Stepper};
+use super::{LOCAL_LATENCY, RunStart};
 use crate::error::ForecastError;
 use crate::oracle::Link;
 use crate::simulate::{
@@ -11,8 +11,7 @@ use crate::simulate::{
     strategies::{self, SimulatedStrategy},
 };
 use paceline_batch::{Batch, FeatureKind, Features};
-use paceline_runs::{Event, Record, RecordedPlan, RunFolder, RunView, Step};
-use std::collections::BTreeMap;
+use paceline_runs::{Record, RecordedPlan, RunFolder, RunView, Step};
 use std::time::Duration;
 
 /// What a run was, as far as it says: that of another program has no plan.
@@ -86,8 +85,12 @@ pub struct Measured {
     pub cores: f64,
     /// Examples of one update.
     pub batch: u64,
-    /// Examples per second over all workers.
+    /// Examples per second over all workers, once the run had started.
     pub examples_per_second: f64,
+    /// Examples of the whole run; 0 where it does not say.
+    pub examples: u64,
+    /// What its first steps took beyond others: no rate contains it.
+    pub start: RunStart,
     /// What a message costs inside a machine, as far as can be told beforehand.
     pub local: Link,
     /// Seconds of a worker's update that were exchange, without waiting for others.
@@ -123,16 +126,8 @@ impl Measured {
             None => Some(RunView::read(folder.path())?.summary),
         };
         let cores = folder.machine().map_or(1, |machine| machine.cores.max(1)) as f64;
-        let mut tasks: BTreeMap<&str, Vec<Step>> = BTreeMap::new();
-        for record in &records {
-            if let Some(Event::Step(step)) = &record.event
-                && step.steps > 0
-                && step.examples > 0
-                && step.seconds > 0.0
-            {
-                tasks.entry(&record.task).or_default().push(Self::whole(*step));
-            }
-        }
+        // The first steps warm caches, pools and connections up, and may read and unpack all data.
+        let (mut tasks, start) = RunStart::split(&records);
         if tasks.is_empty() {
             return Err(ForecastError::NoSteps { path: folder.path().to_path_buf() });
         }
@@ -152,10 +147,7 @@ impl Measured {
         let (mut input, mut phases) = (0.0, f64::MIN_POSITIVE);
         let (mut exchange, mut made) = (0.0, f64::MIN_POSITIVE);
         for steps in tasks.values_mut() {
-            // The first steps warm caches, pools and connections up.
-            if steps.len() >= 10 {
-                steps.drain(..steps.len() / 10);
-            }
+            steps.iter_mut().for_each(|step| *step = Self::whole(*step));
             let own: Vec<(f64, f64)> = steps
                 .iter()
                 .map(|step| {
@@ -235,6 +227,8 @@ impl Measured {
             cores,
             batch,
             examples_per_second: rate * batch as f64,
+            examples: summary.as_ref().map_or(0, |summary| summary.examples),
+            start,
             local: Link { latency: LOCAL_LATENCY, bandwidth: copying },
             exchange: exchange / made,
             covered,
@@ -318,6 +312,15 @@ impl Measured {
         let (workload, own) = with(&measured, factor);
         (self.workload, cluster.local) = (workload, own.local);
         Ok(Some(factor))
+    }
+
+    /// Examples per second of a run of as many examples as the measured one that begins as it did and then has this rate; nothing
+    /// where the start is too short to matter or the run does not say how long it was.
+    #[must_use]
+    pub fn rate_with_start(&self, rate: f64) -> Option<f64> {
+        let examples = self.examples as f64;
+        let said = self.start.is_notable() && examples > 0.0 && rate > 0.0;
+        said.then(|| examples / (self.start.seconds + examples / rate))
     }
 
     /// Where the simulation leaves what was measured.
@@ -493,7 +496,7 @@ fn buckets(ready: &[(usize, f64)], passes: f64) -> Vec<Bucket> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paceline_runs::{EventLog, PhaseTimes, RunStarted};
+    use paceline_runs::{Event, EventLog, PhaseTimes, RunStarted};
 
     /// A run that another program recorded: events and no `plan.json`.
     fn foreign(parameters: u64, phases: PhaseTimes) -> (tempfile::TempDir, RunFolder) {
@@ -530,6 +533,26 @@ mod tests {
         assert_eq!(measured.workload.gradient_bytes, 4000.0);
         assert!((measured.workload.steps[0] - 0.4).abs() < 1e-9);
         assert!(!measured.measured_here, "a model of another program cannot be timed");
+    }
+
+    /// One worker was promised 27 times the rate of a run that had spent 91 % of its time reading its data before the first update.
+    #[test]
+    fn time_spent_reading_before_the_first_update_is_not_lost() {
+        let phases = PhaseTimes { input: 0.1, compute: 0.3, ..PhaseTimes::default() };
+        let (folder, run) = foreign(1000, phases);
+        let path = folder.path().join("events-worker-0.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let slow = text.replacen(r#""seconds":0.5"#, r#""seconds":90.5"#, 1);
+        assert_ne!(slow, text);
+        std::fs::write(&path, slow).unwrap();
+        let measured = Measured::read(&run, false).unwrap();
+        assert!((measured.examples_per_second - 128.0).abs() < 1e-6);
+        let start = measured.start;
+        assert!((start.seconds - 90.0).abs() < 1e-9 && start.is_notable(), "{start:?}");
+        // 20 updates of 64 examples: 10 s at full speed, 100 s in all.
+        assert_eq!(measured.examples, 1280);
+        let rate = measured.rate_with_start(measured.examples_per_second).unwrap();
+        assert!((rate - 12.8).abs() < 1e-6, "{rate}");
     }
 
     #[test]

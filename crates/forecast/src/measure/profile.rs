@@ -6,6 +6,9 @@ use paceline_runs::{RunFolder, RunView, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
+/// Seconds that no step takes: rates of such steps come out as zero.
+const CENTURY: f64 = 3.2e9;
+
 /// What one worker's steps take, by batch size, and what they exchange.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,8 +108,11 @@ impl StepProfile {
             if steps.seconds.is_empty() {
                 return Some(format!("{place}: `seconds` is empty"));
             }
-            if let Some(bad) = steps.seconds.iter().find(|seconds| !above(**seconds)) {
-                return Some(format!("{place}: a step of {bad} s, expected above 0"));
+            let can_be = |seconds: &f64| above(*seconds) && *seconds < CENTURY;
+            if let Some(bad) = steps.seconds.iter().find(|seconds| !can_be(seconds)) {
+                return Some(format!(
+                    "{place}: a step of {bad} s, expected above 0 and less than a century"
+                ));
             }
         }
         for (name, value) in [
@@ -231,6 +237,7 @@ mod tests {
             (with(r#", "messages": [{"at": 1, "parameters": 1e6}]"#), "the model has 25600000"),
             (with(r#", "batch": 3"#), "unknown field `batch`"),
             (with("").replace("0.12", "-1"), "batch size 32: a step of -1 s"),
+            (with("").replace("0.12", "1e308"), "less than a century"),
             (with("").replace("[0.1, 0.12]", "[]"), "`seconds` is empty"),
             (with("").replace("25.6e6", "0"), "`parameters` is 0"),
             (r#"{"name": "x", "steps": [], "parameters": 1}"#.to_owned(), "`steps` is empty"),

@@ -1,5 +1,6 @@
 //! Run folders as measurements: step times by batch size, points of a scaling curve.
 
+use super::RunStart;
 use crate::batch_size::StepTiming;
 use crate::error::ForecastError;
 use crate::scaling::ScalingRun;
@@ -142,16 +143,44 @@ pub fn scaling_runs(paths: &[PathBuf]) -> Result<(Vec<ScalingRun>, f64), Forecas
             }
             Some(_) => {}
         }
-        found.push((summary.workers.len().max(1), summary.step_rate(), summary.examples));
+        let start = RunStart::split(&run.events()?.0).1.seconds;
+        found.push((summary.workers.len().max(1), summary.step_rate(), summary.examples, start));
     }
     let work = found.iter().map(|run| run.2).max().unwrap_or(0) as f64;
     let runs = found
         .into_iter()
-        .map(|(workers, rate, _)| ScalingRun {
+        .map(|(workers, rate, examples, start)| ScalingRun {
             fraction: 1.0,
             machines: workers as f64,
-            seconds: work / rate,
+            seconds: seconds_of(work, rate, examples as f64, start),
         })
         .collect();
     Ok((runs, work))
+}
+
+/// Seconds of so much work in a run whose start took some of its time: a longer run reads and unpacks its data no more often than a
+/// short one.
+fn seconds_of(work: f64, rate: f64, examples: f64, start: f64) -> f64 {
+    if examples <= 0.0 {
+        return work / rate;
+    }
+    let all = examples / rate;
+    let start = start.min(all);
+    start + (all - start) * work / examples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Short runs beside long ones once had their start as many times as they were shorter.
+    #[test]
+    fn a_start_counts_once_however_long_the_run_is() {
+        // 1000 examples in 10 s, half of which went by before the first update.
+        assert_eq!(seconds_of(1000.0, 100.0, 1000.0, 5.0), 10.0);
+        assert_eq!(seconds_of(2000.0, 100.0, 1000.0, 5.0), 15.0);
+        assert_eq!(seconds_of(2000.0, 100.0, 1000.0, 0.0), 20.0);
+        // Runs that do not say how many examples they had.
+        assert_eq!(seconds_of(2000.0, 100.0, 0.0, 5.0), 20.0);
+    }
 }

@@ -1,7 +1,7 @@
 //! A profile as what a simulation rests on.
 
 use super::{LOCAL_LATENCY, Measured, stepping};
-use crate::measure::StepProfile;
+use crate::measure::{RunStart, StepProfile};
 use crate::oracle::Link;
 use crate::simulate::{Bucket, Workload};
 
@@ -54,6 +54,8 @@ impl Measured {
             cores: profile.cores.unwrap_or(threads),
             batch: size,
             examples_per_second: size as f64 / mean,
+            examples: 0,
+            start: RunStart::default(),
             local: Link { latency: LOCAL_LATENCY, bandwidth: copying },
             exchange: 0.0,
             covered: 1,

@@ -39,7 +39,12 @@ x86_backend! {
         #[inline(always)]
         unsafe fn load_partial(from: *const f32, count: usize) -> Eight {
             // SAFETY: only lanes within `count` are read, and those can be, as the caller promises.
-            unsafe { Eight(_mm256_maskload_ps(from, mask(count))) }
+            unsafe {
+                if count >= 8 {
+                    return Self::load(from);
+                }
+                Eight(_mm256_maskload_ps(from, mask(count)))
+            }
         }
         #[inline(always)]
         unsafe fn load_bytes(from: *const u8) -> Eight {
@@ -52,7 +57,14 @@ x86_backend! {
         #[inline(always)]
         unsafe fn store_partial(to: *mut f32, value: Eight, count: usize) {
             // SAFETY: only lanes within `count` are written, and those can be, as the caller promises.
-            unsafe { _mm256_maskstore_ps(to, mask(count), value.0) }
+            unsafe {
+                if count >= 8 {
+                    // A masked store takes many times as long on some CPUs, and what it writes is not there for loads
+                    // that follow closely.
+                    return Self::store(to, value);
+                }
+                _mm256_maskstore_ps(to, mask(count), value.0);
+            }
         }
         #[inline(always)]
         fn keep_greater(a: Eight, b: Eight, value: Eight) -> Eight {

@@ -50,7 +50,12 @@ x86_backend! {
         #[inline(always)]
         unsafe fn load_partial(from: *const f32, count: usize) -> Sixteen {
             // SAFETY: only lanes within `count` are read, and those can be, as the caller promises.
-            unsafe { Sixteen(_mm512_maskz_loadu_ps(mask(count), from)) }
+            unsafe {
+                if count >= 16 {
+                    return Self::load(from);
+                }
+                Sixteen(_mm512_maskz_loadu_ps(mask(count), from))
+            }
         }
         #[inline(always)]
         unsafe fn load_bytes(from: *const u8) -> Sixteen {
@@ -63,7 +68,13 @@ x86_backend! {
         #[inline(always)]
         unsafe fn store_partial(to: *mut f32, value: Sixteen, count: usize) {
             // SAFETY: only lanes within `count` are written, and those can be, as the caller promises.
-            unsafe { _mm512_mask_storeu_ps(to, mask(count), value.0) }
+            unsafe {
+                if count >= 16 {
+                    // What a masked store writes is not there for loads that follow closely.
+                    return Self::store(to, value);
+                }
+                _mm512_mask_storeu_ps(to, mask(count), value.0);
+            }
         }
         #[inline(always)]
         fn keep_greater(a: Sixteen, b: Sixteen, value: Sixteen) -> Sixteen {

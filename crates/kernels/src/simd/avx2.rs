@@ -24,7 +24,7 @@ x86_backend! {
     Avx2 needs("avx2" "fma" "popcnt" "bmi1" "bmi2" "lzcnt");
     /// Eight floats, on a CPU with [`Avx2`].
     Eight(__m256), lanes 8, tile_rows 6;
-    splat _mm256_set1_ps, load _mm256_loadu_ps, store _mm256_storeu_ps;
+    splat _mm256_set1_ps, load _mm256_loadu_ps, store _mm256_storeu_ps, stream _mm256_stream_ps;
     lanewise {
         add(a, b) is _mm256_add_ps;
         sub(a, b) is _mm256_sub_ps;

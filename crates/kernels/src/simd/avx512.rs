@@ -35,7 +35,7 @@ x86_backend! {
     Avx512 needs("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx2" "fma" "popcnt" "bmi1" "bmi2" "lzcnt");
     /// Sixteen floats, on a CPU with [`Avx512`].
     Sixteen(__m512), lanes 16, tile_rows 14;
-    splat _mm512_set1_ps, load _mm512_loadu_ps, store _mm512_storeu_ps;
+    splat _mm512_set1_ps, load _mm512_loadu_ps, store _mm512_storeu_ps, stream _mm512_stream_ps;
     lanewise {
         add(a, b) is _mm512_add_ps;
         sub(a, b) is _mm512_sub_ps;

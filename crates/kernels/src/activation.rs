@@ -76,17 +76,34 @@ pub unsafe fn store_some<S: Simd>(to: *mut f32, value: S::V, count: usize) {
     }
 }
 
-/// `to = relu6(affine(from))` for one pixel's channels.
+/// [`store_some`], past the caches where `stream` says so.
+///
+/// # Safety
+/// As for [`store_some`], or for [`Simd::stream`].
+#[inline(always)]
+pub unsafe fn write<S: Simd>(to: *mut f32, value: S::V, count: usize, stream: bool) {
+    // SAFETY: passed on.
+    unsafe { if stream { S::stream(to, value) } else { store_some::<S>(to, value, count) } }
+}
+
+/// `to = relu6(affine(from))` for one pixel's channels. Asks for what lies `ahead` floats further, which comes meanwhile.
 ///
 /// # Safety
 /// The CPU has `S`; `channels` floats can be read from `from`, `affine.scale` and `affine.shift` on and written
 /// from `to` on, which no other thread uses.
 #[inline(always)]
-pub unsafe fn activate<S: Simd>(from: *const f32, affine: Affine, channels: usize, to: *mut f32) {
+pub unsafe fn activate<S: Simd>(
+    from: *const f32,
+    affine: Affine,
+    channels: usize,
+    ahead: usize,
+    to: *mut f32,
+) {
     // SAFETY: `c < channels`, and no more than the `left` lanes are touched from there on.
     unsafe {
         for c in (0..channels).step_by(S::LANES) {
             let left = channels - c;
+            S::prefetch_later(from.wrapping_add(c + ahead));
             let (scale, shift) = affine.load::<S>(c, left);
             let y = S::fma(load_some::<S>(from.add(c), left), scale, shift);
             store_some::<S>(to.add(c), relu6::<S>(y), left);
@@ -138,17 +155,25 @@ pub struct NormGradient {
 
 impl NormGradient {
     /// Computes `channels` channels from `at` on, which may be any channel of any pixel; `channel`
-    /// is the channel there.
+    /// is the channel there. Asks for what lies `ahead` floats further, which comes meanwhile.
     ///
     /// # Safety
     /// As [`activate`]: `channels` floats from `at` on in `gradient` and `raw`, from `channel` on in the others, and
     /// from the first on behind `to`.
     #[inline(always)]
-    pub unsafe fn row<S: Simd>(&self, at: usize, channel: usize, channels: usize, to: *mut f32) {
+    pub unsafe fn row<S: Simd>(
+        &self,
+        at: usize,
+        (channel, channels): (usize, usize),
+        ahead: usize,
+        to: *mut f32,
+    ) {
         // SAFETY: as in `activate`.
         unsafe {
             for c in (0..channels).step_by(S::LANES) {
                 let left = channels - c;
+                S::prefetch_later(self.raw.wrapping_add(at + c + ahead));
+                S::prefetch_later(self.gradient.wrapping_add(at + c + ahead));
                 let by_raw = load_some::<S>(self.by_raw.add(channel + c), left);
                 let by_gradient = load_some::<S>(self.by_gradient.add(channel + c), left);
                 let constant = load_some::<S>(self.constant.add(channel + c), left);
@@ -182,7 +207,7 @@ mod tests {
                 let n = self.raw.len();
                 let (scale, shift) = (vec![8.0; n], vec![1.0; n]);
                 let affine = Affine { scale: scale.as_ptr(), shift: shift.as_ptr() };
-                activate::<S>(self.raw.as_ptr(), affine, n, self.out.as_mut_ptr());
+                activate::<S>(self.raw.as_ptr(), affine, n, n, self.out.as_mut_ptr());
                 for i in (0..n).step_by(S::LANES) {
                     let y = S::fma(
                         load_some::<S>(self.raw.as_ptr().add(i), n - i),

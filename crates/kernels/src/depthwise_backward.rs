@@ -9,10 +9,10 @@
 #![allow(unsafe_code)] // raw rows of the caller's buffers; the kernel's fields say what they need
 
 use super::{
-    activation::{Affine, NormGradient, load_some, relu6, relu6_mask, store_some},
-    depthwise::{DepthwiseShape, Ring},
+    activation::{Affine, NormGradient, load_some, relu6, relu6_mask, store_some, write},
+    depthwise::{DepthwiseShape, Ring, ahead},
     isa::Kernel,
-    simd::Simd,
+    simd::{Simd, clear, streams},
 };
 use std::ops::Range;
 
@@ -36,22 +36,14 @@ pub struct DepthwiseBackward {
     pub weights: *const f32,
     /// Masked gradient of the layer below, one image.
     pub out: *mut f32,
+    /// Whether that goes past the caches: it is too large to be found there.
+    pub stream: bool,
     /// Sum of `out` and of `out` times the centred raw value, all channels each.
     pub sums: *mut f64,
     /// Gradient of the weights from this image, nine rows of all channels.
     pub weight_sums: *mut f32,
     /// At least [`DepthwiseShape::scratch_len`] floats.
     pub scratch: *mut f32,
-}
-
-/// One input row at work.
-struct Line {
-    /// Output rows that input row touches through the weights' rows 0, 1 and 2 (stride 2: some
-    /// point to zeros).
-    rows: [*const f32; 3],
-    raw: *const f32,
-    out: *mut f32,
-    near: *mut f32,
 }
 
 impl Kernel for DepthwiseBackward {
@@ -66,7 +58,7 @@ impl Kernel for DepthwiseBackward {
             let (all, first, count) =
                 (shape.channels, self.channels.start, self.channels.end - self.channels.start);
             let (out_height, out_width) = (shape.out_height(), shape.out_width());
-            let ring = Ring::new(self.scratch, out_width, count);
+            let ring = Ring::new::<S>(self.scratch, out_width, count);
             let near = self.scratch.add(4 * ring.row);
             for at in 0..2 * count {
                 *near.add(at) = 0.0;
@@ -74,10 +66,14 @@ impl Kernel for DepthwiseBackward {
             for at in 0..count {
                 *self.sums.add(first + at) = 0.0;
                 *self.sums.add(all + first + at) = 0.0;
-                for tap in 0..9 {
-                    *self.weight_sums.add(tap * all + first + at) = 0.0;
-                }
             }
+            for tap in 0..9 {
+                clear::<S>(self.weight_sums.add(tap * all + first), count);
+            }
+            let ahead = ahead(count, all);
+            let stream = self.stream
+                && streams::<S>(self.out.add(first), all)
+                && count.is_multiple_of(S::LANES);
             let mut ready = 0; // output rows computed so far
             for y in 0..shape.height {
                 // Output rows (y + 1 - ky) / stride, where that is whole and inside.
@@ -86,7 +82,7 @@ impl Kernel for DepthwiseBackward {
                     let to = ring.slot(ready).add(count);
                     for x in 0..out_width {
                         let at = (ready * out_width + x) * all + first;
-                        self.above.row::<S>(at, first, count, to.add(x * count));
+                        self.above.row::<S>(at, (first, count), ahead, to.add(x * count));
                     }
                     ready += 1;
                 }
@@ -97,19 +93,29 @@ impl Kernel for DepthwiseBackward {
                     ring.at(if whole { over / shape.stride + 1 } else { 0 }, out_height)
                 });
                 let at = y * shape.width * all + first;
-                for c in (0..count).step_by(S::LANES) {
-                    let line = Line {
-                        rows: rows.map(|row| row.add(c)),
-                        raw: self.raw.add(at + c),
-                        out: self.out.add(at + c),
-                        near: near.add(c),
-                    };
-                    match (shape.stride, y % 2) {
-                        (1, _) => self.dense::<S>(&line, c, count),
-                        // An even row meets only the weights' middle row, an odd one the others.
-                        (_, 0) => self.sparse::<S, 1>(&line, [1], c, count),
-                        _ => self.sparse::<S, 2>(&line, [0, 2], c, count),
-                    }
+                let line = Line {
+                    rows,
+                    weights: self.weights.add(first),
+                    weight_sums: self.weight_sums.add(first),
+                    affine: Affine {
+                        scale: self.affine.scale.add(first),
+                        shift: self.affine.shift.add(first),
+                    },
+                    mean: self.mean.add(first),
+                    raw: self.raw.add(at),
+                    out: self.out.add(at),
+                    near,
+                    width: shape.width,
+                    all,
+                    count,
+                    ahead,
+                    stream,
+                };
+                match (shape.stride, y % 2) {
+                    (1, _) => S::outline(Taps::<ALL>(line)),
+                    // An even row meets only the weights' middle row, an odd one the others.
+                    (_, 0) => S::outline(Taps::<MIDDLE>(line)),
+                    _ => S::outline(Taps::<OUTER>(line)),
                 }
                 if y % FLUSH_ROWS == FLUSH_ROWS - 1 || y + 1 == shape.height {
                     for second in [0, 1] {
@@ -121,164 +127,181 @@ impl Kernel for DepthwiseBackward {
                     }
                 }
             }
+            if stream {
+                S::end_streams();
+            }
         }
     }
 }
 
-/// What a vector of channels keeps in registers along a row.
-struct Below<S: Simd> {
-    scale: S::V,
-    shift: S::V,
-    mean: S::V,
-    sum: S::V,
-    product: S::V,
+/// One input row of the task's channels.
+struct Line {
+    /// Output rows that the input row touches through the weights' rows 0, 1 and 2.
+    rows: [*const f32; 3],
+    /// Of the task's first channel, as all that follows; nine rows of all channels.
+    weights: *const f32,
+    /// Nine rows of all channels.
+    weight_sums: *mut f32,
+    affine: Affine,
+    mean: *const f32,
+    raw: *const f32,
+    out: *mut f32,
+    /// Two sums of each channel, `count` apart.
+    near: *mut f32,
+    /// Pixels of the row.
+    width: usize,
+    /// All channels, and those of the task.
+    all: usize,
+    count: usize,
+    /// See [`ahead`].
+    ahead: usize,
+    /// Whether the gradient goes past the caches; then vectors of it are aligned and whole.
+    stream: bool,
 }
 
-impl DepthwiseBackward {
-    /// Loads what is kept in registers.
+/// Which of the weights' rows an input row meets: with stride 1, all of them, and each pixel all three weights of each; with
+/// stride 2, the middle one or the outer two, and a pixel in an even column only the middle of each, in an odd one the outer two.
+const ALL: u8 = 0;
+const MIDDLE: u8 = 1;
+const OUTER: u8 = 2;
+
+/// A [`Line`], the weights that it meets known. A function of its own, so that its registers are its own.
+struct Taps<const MET: u8>(Line);
+
+impl<const MET: u8> Kernel for Taps<MET> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: passed on; the last of the pixels are taken two and one at a time.
+        unsafe {
+            let width = self.0.width;
+            let mut x = 0;
+            // Activations and gradients of a tile, sums and operands must fit the registers.
+            while S::LANES == 16 && MET == ALL && x + 7 <= width {
+                self.pixels::<S, 7>(x);
+                x += 7;
+            }
+            while S::LANES == 16 && MET != ALL && x + 8 <= width {
+                self.pixels::<S, 8>(x);
+                x += 8;
+            }
+            while x + 4 <= width {
+                self.pixels::<S, 4>(x);
+                x += 4;
+            }
+            if x + 2 <= width {
+                self.pixels::<S, 2>(x);
+                x += 2;
+            }
+            if x < width {
+                self.pixels::<S, 1>(x);
+            }
+        }
+    }
+}
+
+impl<const MET: u8> Taps<MET> {
+    /// All channels of `P` pixels from `x` on: memory is walked from end to end, as the hardware foresees.
     ///
     /// # Safety
-    /// As for the kernel; the line's pointers begin at channel `c < count` of the task.
+    /// As for the kernel; `x + P` is at most the width, and with stride 2, `x` even.
     #[inline(always)]
-    unsafe fn below<S: Simd>(&self, line: &Line, c: usize, count: usize) -> Below<S> {
-        // SAFETY: `left` lanes from channel `c` on.
+    unsafe fn pixels<S: Simd, const P: usize>(&self, x: usize) {
+        // SAFETY: `S::LANES` channels are left while `c < whole`, then those up to the last.
         unsafe {
-            let at = self.channels.start + c;
-            let left = count - c;
-            Below {
-                scale: load_some::<S>(self.affine.scale.add(at), left),
-                shift: load_some::<S>(self.affine.shift.add(at), left),
-                mean: load_some::<S>(self.mean.add(at), left),
-                sum: load_some::<S>(line.near, left),
-                product: load_some::<S>(line.near.add(count), left),
+            let whole = self.0.count / S::LANES * S::LANES;
+            for c in (0..whole).step_by(S::LANES) {
+                self.tile::<S, P>(x, c, S::LANES);
+            }
+            if whole < self.0.count {
+                self.tile::<S, P>(x, whole, self.0.count - whole);
             }
         }
     }
 
-    /// Stride 1: each input pixel meets all nine weights.
+    /// `left` channels from `c` on of `P` pixels from `x` on: neighbours share what they load, and add to the weights' sums together.
     ///
     /// # Safety
-    /// As for [`Self::below`].
+    /// As for [`Self::pixels`]; the task has these channels.
     #[inline(always)]
-    unsafe fn dense<S: Simd>(&self, line: &Line, c: usize, count: usize) {
-        // SAFETY: `left` lanes from channel `c` on; columns `x..x + 3` of the ring, which has two more than the image.
+    unsafe fn tile<S: Simd, const P: usize>(&self, x: usize, c: usize, left: usize) {
+        let Line { affine, mean, raw, out, near, all, count, ahead, stream, .. } = self.0;
+        // SAFETY: `left` lanes from channel `c` on of pixels of the row.
         unsafe {
-            let (all, left) = (self.shape.channels, count - c);
-            let mut below = self.below::<S>(line, c, count);
-            let mut weights = [S::zero(); 9];
-            for (tap, weight) in weights.iter_mut().enumerate() {
-                *weight =
-                    load_some::<S>(self.weights.add(tap * all + self.channels.start + c), left);
-            }
-            let mut weight_sums = [S::zero(); 9];
-            for x in 0..self.shape.width {
-                // A vector of each pixel: too far apart for the hardware to notice. The next row comes meanwhile.
-                S::prefetch_later(line.raw.wrapping_add((x + self.shape.width) * all));
-                S::prefetch_later(line.out.wrapping_add((x + self.shape.width) * all));
-                let raw = load_some::<S>(line.raw.add(x * all), left);
-                let y = S::fma(raw, below.scale, below.shift);
-                let activation = relu6::<S>(y);
-                let mut parts = [S::zero(); 3];
-                for (ky, part) in parts.iter_mut().enumerate() {
-                    for kx in 0..3 {
-                        // Output column x + 1 - kx; the border makes it x + 2 - kx in the ring.
-                        let from = line.rows[ky].add((x + 2 - kx) * count);
-                        let value = load_some::<S>(from, left);
-                        let tap = 3 * ky + kx;
-                        *part = S::fma(value, weights[tap], *part);
-                        weight_sums[tap] = S::fma(value, activation, weight_sums[tap]);
-                    }
+            let (scale, shift) = affine.load::<S>(c, left);
+            let raw = raw.add(x * all + c);
+            let mut activations = [S::zero(); P];
+            for (p, activation) in activations.iter_mut().enumerate() {
+                S::prefetch(raw.wrapping_add(p * all + ahead));
+                if !stream {
+                    S::prefetch(out.wrapping_add((x + p) * all + c + ahead));
                 }
-                let gradient = S::add(S::add(parts[0], parts[1]), parts[2]);
-                let gradient = relu6_mask::<S>(y, gradient);
-                below.sum = S::add(below.sum, gradient);
-                below.product = S::fma(gradient, S::sub(raw, below.mean), below.product);
-                store_some::<S>(line.out.add(x * all), gradient, left);
+                let raw = load_some::<S>(raw.add(p * all), left);
+                *activation = relu6::<S>(S::fma(raw, scale, shift));
             }
-            for (tap, &sum) in weight_sums.iter().enumerate() {
-                self.add_weight_sum::<S>(tap, c, left, sum);
+            let mut gradients = [S::zero(); P];
+            if MET != MIDDLE {
+                self.meet::<S, P>(0, (x, c, left), &activations, &mut gradients);
             }
-            store_some::<S>(line.near, below.sum, left);
-            store_some::<S>(line.near.add(count), below.product, left);
+            if MET != OUTER {
+                self.meet::<S, P>(1, (x, c, left), &activations, &mut gradients);
+            }
+            if MET != MIDDLE {
+                self.meet::<S, P>(2, (x, c, left), &activations, &mut gradients);
+            }
+            let mean = load_some::<S>(mean.add(c), left);
+            let mut sum = load_some::<S>(near.add(c), left);
+            let mut product = load_some::<S>(near.add(count + c), left);
+            for (p, &gradient) in gradients.iter().enumerate() {
+                let raw = load_some::<S>(raw.add(p * all), left);
+                let gradient = relu6_mask::<S>(S::fma(raw, scale, shift), gradient);
+                sum = S::add(sum, gradient);
+                product = S::fma(gradient, S::sub(raw, mean), product);
+                write::<S>(out.add((x + p) * all + c), gradient, left, stream);
+            }
+            store_some::<S>(near.add(c), sum, left);
+            store_some::<S>(near.add(count + c), product, left);
         }
     }
 
-    /// Stride 2: an input pixel meets the weights' rows `kys`, and in an even column only the middle
-    /// of each, in an odd column the outer two.
+    /// The weights of row `ky` for a tile: its gradients grow by theirs, and theirs by what its pixels had.
     ///
     /// # Safety
-    /// As for [`Self::below`]; the kernel rows `kys` are below 3.
+    /// As for [`Self::tile`]; `ky < 3`.
     #[inline(always)]
-    unsafe fn sparse<S: Simd, const K: usize>(
+    unsafe fn meet<S: Simd, const P: usize>(
         &self,
-        line: &Line,
-        kys: [usize; K],
-        c: usize,
-        count: usize,
+        ky: usize,
+        (x, c, left): (usize, usize, usize),
+        activations: &[S::V; P],
+        gradients: &mut [S::V; P],
     ) {
-        // SAFETY: `left` lanes from channel `c` on; columns up to `width / 2 + 1` of the ring, which has two more than the
-        // output.
+        let Line { rows, weights, weight_sums, all, count, .. } = self.0;
+        // SAFETY: with stride 1, columns `x..x + P + 2` of the ring, which has two more than the image; with stride 2, up to
+        // `(x + P) / 2 + 1`, and as many more than the output.
         unsafe {
-            let (all, left) = (self.shape.channels, count - c);
-            let mut below = self.below::<S>(line, c, count);
-            let mut weights = [[S::zero(); 3]; K];
-            let mut weight_sums = [[S::zero(); 3]; K];
-            for (weights, ky) in weights.iter_mut().zip(kys) {
-                for (kx, weight) in weights.iter_mut().enumerate() {
-                    let at = (3 * ky + kx) * all + self.channels.start + c;
-                    *weight = load_some::<S>(self.weights.add(at), left);
+            let row = rows[ky].add(c);
+            let mut sums = [S::zero(); 3];
+            for (kx, sum) in sums.iter_mut().enumerate() {
+                let weight = load_some::<S>(weights.add((3 * ky + kx) * all + c), left);
+                let pixels = gradients.iter_mut().zip(activations).enumerate();
+                for (p, (gradient, &activation)) in pixels {
+                    // Output column x + p + 1 - kx, halved with stride 2, and one more for the border.
+                    let column = match MET {
+                        ALL => x + p + 2 - kx,
+                        _ if (p + 1 + kx) % 2 == 0 => (x + p + 1 - kx) / 2 + 1,
+                        _ => continue,
+                    };
+                    let value = load_some::<S>(row.add(column * count), left);
+                    *gradient = S::fma(value, weight, *gradient);
+                    *sum = S::fma(value, activation, *sum);
                 }
             }
-            for x in 0..self.shape.width {
-                // A vector of each pixel: too far apart for the hardware to notice. The next row comes meanwhile.
-                S::prefetch_later(line.raw.wrapping_add((x + self.shape.width) * all));
-                S::prefetch_later(line.out.wrapping_add((x + self.shape.width) * all));
-                let raw = load_some::<S>(line.raw.add(x * all), left);
-                let y = S::fma(raw, below.scale, below.shift);
-                let activation = relu6::<S>(y);
-                let mut gradient = S::zero();
-                for (i, ky) in kys.into_iter().enumerate() {
-                    // Output column (x + 1 - kx) / 2, shifted by the border. Written out, as a closure
-                    // would be compiled without the target features: a call for every product.
-                    let (row, weights, sums) = (line.rows[ky], &weights[i], &mut weight_sums[i]);
-                    if x % 2 == 0 {
-                        let value = load_some::<S>(row.add((x / 2 + 1) * count), left);
-                        gradient = S::fma(value, weights[1], gradient);
-                        sums[1] = S::fma(value, activation, sums[1]);
-                    } else {
-                        let value = load_some::<S>(row.add((x.div_ceil(2) + 1) * count), left);
-                        gradient = S::fma(value, weights[0], gradient);
-                        sums[0] = S::fma(value, activation, sums[0]);
-                        let value = load_some::<S>(row.add((x / 2 + 1) * count), left);
-                        gradient = S::fma(value, weights[2], gradient);
-                        sums[2] = S::fma(value, activation, sums[2]);
-                    }
-                }
-                let gradient = relu6_mask::<S>(y, gradient);
-                below.sum = S::add(below.sum, gradient);
-                below.product = S::fma(gradient, S::sub(raw, below.mean), below.product);
-                store_some::<S>(line.out.add(x * all), gradient, left);
+            for (kx, &sum) in sums.iter().enumerate() {
+                let to = weight_sums.add((3 * ky + kx) * all + c);
+                store_some::<S>(to, S::add(load_some::<S>(to, left), sum), left);
             }
-            for (sums, ky) in weight_sums.into_iter().zip(kys) {
-                for (kx, sum) in sums.into_iter().enumerate() {
-                    self.add_weight_sum::<S>(3 * ky + kx, c, left, sum);
-                }
-            }
-            store_some::<S>(line.near, below.sum, left);
-            store_some::<S>(line.near.add(count), below.product, left);
-        }
-    }
-
-    /// Adds to the gradient of a weight, for one vector of channels.
-    ///
-    /// # Safety
-    /// As for the kernel; `tap < 9`, and the task has `left` channels from `c` on.
-    #[inline(always)]
-    unsafe fn add_weight_sum<S: Simd>(&self, tap: usize, c: usize, left: usize, sum: S::V) {
-        // SAFETY: nine rows of all channels, of which these are the task's own.
-        unsafe {
-            let to = self.weight_sums.add(tap * self.shape.channels + self.channels.start + c);
-            store_some::<S>(to, S::add(load_some::<S>(to, left), sum), left);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Depthwise kernels against plain loops in f64: odd shapes, both strides, every instruction set.
 
 use super::{
-    Isa,
+    Buffer, Isa,
     activation::{Affine, NormGradient},
     depthwise::{DepthwiseForward, DepthwiseShape},
     depthwise_backward::DepthwiseBackward,
@@ -88,7 +88,7 @@ fn close(name: &str, found: impl Into<f64>, wanted: f64) {
 
 /// Shapes that end inside a vector, inside a ring, and on a single row or column.
 fn shapes() -> impl Iterator<Item = DepthwiseShape> {
-    let sides = [(1, 1), (1, 4), (2, 2), (3, 5), (8, 7), (9, 2)];
+    let sides = [(1, 1), (1, 4), (2, 2), (3, 5), (8, 7), (9, 2), (4, 14), (5, 13)];
     sides.into_iter().flat_map(|(height, width)| {
         [3, 16, 40].into_iter().flat_map(move |channels| {
             [1, 2].map(|stride| DepthwiseShape { height, width, channels, stride })
@@ -101,6 +101,11 @@ fn groups(channels: usize) -> impl Iterator<Item = Range<usize>> {
     [0..cut, cut..channels].into_iter().filter(|group| !group.is_empty())
 }
 
+/// Every instruction set, writing into the caches and past them.
+fn ways() -> impl Iterator<Item = (Isa, bool)> {
+    Isa::available().into_iter().flat_map(|isa| [(isa, false), (isa, true)])
+}
+
 #[test]
 fn forward_matches_a_plain_loop() {
     for shape in shapes() {
@@ -110,9 +115,10 @@ fn forward_matches_a_plain_loop() {
         case.for_each(|out, input, tap| {
             wanted[out] += case.before(input).clamp(0.0, 6.0) * f64::from(case.weights[tap]);
         });
-        for isa in Isa::available() {
-            let name = format!("{} {shape:?}", isa.name());
-            let (mut out, mut sums) = (vec![f32::NAN; len], vec![f64::NAN; 2 * shape.channels]);
+        for (isa, stream) in ways() {
+            let name = format!("{} {shape:?} {stream}", isa.name());
+            let (mut out, mut sums) = (Buffer::zeroed(len), vec![f64::NAN; 2 * shape.channels]);
+            out.fill(f32::NAN);
             for channels in groups(shape.channels) {
                 let mut scratch = vec![f32::NAN; shape.scratch_len(channels.len())];
                 // SAFETY: buffers of the sizes that the shape tells.
@@ -125,6 +131,7 @@ fn forward_matches_a_plain_loop() {
                         affine: case.affine(),
                         weights: case.weights.as_ptr(),
                         out: out.as_mut_ptr(),
+                        stream,
                         sums: sums.as_mut_ptr(),
                         scratch: scratch.as_mut_ptr(),
                     });
@@ -158,9 +165,10 @@ fn backward_matches_a_plain_loop() {
                 *value = 0.0;
             }
         }
-        for isa in Isa::available() {
-            let name = format!("{} {shape:?}", isa.name());
-            let mut out = vec![f32::NAN; data.len()];
+        for (isa, stream) in ways() {
+            let name = format!("{} {shape:?} {stream}", isa.name());
+            let mut out = Buffer::zeroed(data.len());
+            out.fill(f32::NAN);
             let mut weight_sums = vec![f32::NAN; weights.len()];
             let mut sums = vec![f64::NAN; 2 * shape.channels];
             for channels in groups(shape.channels) {
@@ -183,6 +191,7 @@ fn backward_matches_a_plain_loop() {
                         mean: case.mean.as_ptr(),
                         weights: case.weights.as_ptr(),
                         out: out.as_mut_ptr(),
+                        stream,
                         sums: sums.as_mut_ptr(),
                         weight_sums: weight_sums.as_mut_ptr(),
                         scratch: scratch.as_mut_ptr(),

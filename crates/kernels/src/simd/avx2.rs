@@ -24,7 +24,7 @@ x86_backend! {
     Avx2 needs("avx2" "fma" "popcnt" "bmi1" "bmi2" "lzcnt");
     /// Eight floats, on a CPU with [`Avx2`].
     Eight(__m256), lanes 8, tile_rows 6;
-    splat _mm256_set1_ps, load _mm256_loadu_ps, store _mm256_storeu_ps;
+    splat _mm256_set1_ps, load _mm256_loadu_ps, store _mm256_storeu_ps, stream _mm256_stream_ps;
     lanewise {
         add(a, b) is _mm256_add_ps;
         sub(a, b) is _mm256_sub_ps;
@@ -39,7 +39,12 @@ x86_backend! {
         #[inline(always)]
         unsafe fn load_partial(from: *const f32, count: usize) -> Eight {
             // SAFETY: only lanes within `count` are read, and those can be, as the caller promises.
-            unsafe { Eight(_mm256_maskload_ps(from, mask(count))) }
+            unsafe {
+                if count >= 8 {
+                    return Self::load(from);
+                }
+                Eight(_mm256_maskload_ps(from, mask(count)))
+            }
         }
         #[inline(always)]
         unsafe fn load_bytes(from: *const u8) -> Eight {
@@ -52,7 +57,14 @@ x86_backend! {
         #[inline(always)]
         unsafe fn store_partial(to: *mut f32, value: Eight, count: usize) {
             // SAFETY: only lanes within `count` are written, and those can be, as the caller promises.
-            unsafe { _mm256_maskstore_ps(to, mask(count), value.0) }
+            unsafe {
+                if count >= 8 {
+                    // A masked store takes many times as long on some CPUs, and what it writes is not there for loads
+                    // that follow closely.
+                    return Self::store(to, value);
+                }
+                _mm256_maskstore_ps(to, mask(count), value.0);
+            }
         }
         #[inline(always)]
         fn keep_greater(a: Eight, b: Eight, value: Eight) -> Eight {

@@ -35,7 +35,7 @@ x86_backend! {
     Avx512 needs("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx2" "fma" "popcnt" "bmi1" "bmi2" "lzcnt");
     /// Sixteen floats, on a CPU with [`Avx512`].
     Sixteen(__m512), lanes 16, tile_rows 14;
-    splat _mm512_set1_ps, load _mm512_loadu_ps, store _mm512_storeu_ps;
+    splat _mm512_set1_ps, load _mm512_loadu_ps, store _mm512_storeu_ps, stream _mm512_stream_ps;
     lanewise {
         add(a, b) is _mm512_add_ps;
         sub(a, b) is _mm512_sub_ps;
@@ -50,7 +50,12 @@ x86_backend! {
         #[inline(always)]
         unsafe fn load_partial(from: *const f32, count: usize) -> Sixteen {
             // SAFETY: only lanes within `count` are read, and those can be, as the caller promises.
-            unsafe { Sixteen(_mm512_maskz_loadu_ps(mask(count), from)) }
+            unsafe {
+                if count >= 16 {
+                    return Self::load(from);
+                }
+                Sixteen(_mm512_maskz_loadu_ps(mask(count), from))
+            }
         }
         #[inline(always)]
         unsafe fn load_bytes(from: *const u8) -> Sixteen {
@@ -63,7 +68,13 @@ x86_backend! {
         #[inline(always)]
         unsafe fn store_partial(to: *mut f32, value: Sixteen, count: usize) {
             // SAFETY: only lanes within `count` are written, and those can be, as the caller promises.
-            unsafe { _mm512_mask_storeu_ps(to, mask(count), value.0) }
+            unsafe {
+                if count >= 16 {
+                    // What a masked store writes is not there for loads that follow closely.
+                    return Self::store(to, value);
+                }
+                _mm512_mask_storeu_ps(to, mask(count), value.0);
+            }
         }
         #[inline(always)]
         fn keep_greater(a: Sixteen, b: Sixteen, value: Sixteen) -> Sixteen {

@@ -73,6 +73,18 @@ pub unsafe trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `LANES` floats can be written, at any alignment, and no other thread uses them.
     unsafe fn store(to: *mut f32, value: Self::V);
+    /// All lanes to memory past the caches, for what is not read before they hold something else: the old content is not fetched.
+    ///
+    /// # Safety
+    /// As for [`Simd::store`], and `to` is aligned to a vector. [`Simd::end_streams`] comes before any other thread may look.
+    #[inline(always)]
+    unsafe fn stream(to: *mut f32, value: Self::V) {
+        // SAFETY: passed on.
+        unsafe { Self::store(to, value) }
+    }
+    /// Waits until what was written by [`Simd::stream`] is where other threads see it.
+    #[inline(always)]
+    fn end_streams() {}
     /// The first `count` lanes to memory; `count` may exceed `LANES`.
     ///
     /// # Safety
@@ -186,6 +198,12 @@ pub unsafe trait Simd: Copy + Send + Sync + 'static {
             Self::mul(poly, Self::exp2_whole(n))
         }
     }
+}
+
+/// Whether rows of `columns` floats from `to` on can be written by [`Simd::stream`].
+#[inline(always)]
+pub fn streams<S: Simd>(to: *const f32, columns: usize) -> bool {
+    columns.is_multiple_of(S::LANES) && to.addr().is_multiple_of(S::LANES * size_of::<f32>())
 }
 
 /// Copies `len` floats.

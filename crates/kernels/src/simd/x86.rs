@@ -8,7 +8,7 @@ macro_rules! x86_backend {
         $set:ident needs($($feature:tt)*);
         $(#[$about_vector:meta])*
         $vector:ident($register:ty), lanes $lanes:literal, tile_rows $tile_rows:literal;
-        splat $splat:ident, load $load:ident, store $store:ident;
+        splat $splat:ident, load $load:ident, store $store:ident, stream $stream:ident;
         lanewise { $($operation:ident($($operand:ident),*) is $intrinsic:ident;)* }
         impl Simd for $implementor:ident { $($own:tt)* }
     ) => {
@@ -57,6 +57,16 @@ macro_rules! x86_backend {
                 // SAFETY: there is a vector, so the CPU has the instruction; the lanes can be written, as the
                 // caller promises.
                 unsafe { $store(to, value.0) }
+            }
+            #[inline(always)]
+            unsafe fn stream(to: *mut f32, value: $vector) {
+                // SAFETY: as in `store`; the address is aligned, as the caller promises.
+                unsafe { $stream(to, value.0) }
+            }
+            #[inline(always)]
+            fn end_streams() {
+                // SAFETY: part of every x86-64; it waits and touches nothing.
+                unsafe { _mm_sfence() }
             }
             #[inline(always)]
             fn prefetch(from: *const f32) {

@@ -4,7 +4,7 @@
 
 use super::tile::{Finish, padded};
 use crate::kernels::{
-    activation::{Affine, load_some, relu6_mask, store_some},
+    activation::{Affine, load_some, relu6_mask, store_some, write},
     simd::Simd,
 };
 
@@ -46,6 +46,8 @@ pub(super) struct Store {
     pub(super) out: *mut f32,
     /// See [`Sums::near`](super::pointwise::Sums::near).
     pub(super) near: *mut f32,
+    /// Whether `out` goes past the caches; then vectors of it are aligned and whole.
+    pub(super) stream: bool,
 }
 
 impl Finish for Store {
@@ -54,7 +56,9 @@ impl Finish for Store {
 
     #[inline(always)]
     fn soon<S: Simd>(&self, at: usize) {
-        S::prefetch(self.out.wrapping_add(at));
+        if !self.stream {
+            S::prefetch(self.out.wrapping_add(at));
+        }
     }
 
     #[inline(always)]
@@ -82,7 +86,7 @@ impl Finish for Store {
         let centred = S::sub(value, *pivot);
         sums.add(centred, centred);
         // SAFETY: `left` columns from `at` on of the output.
-        unsafe { store_some::<S>(self.out.add(at), value, left) };
+        unsafe { write::<S>(self.out.add(at), value, left, self.stream) };
     }
 
     #[inline(always)]
@@ -130,6 +134,8 @@ pub(super) struct Mask {
     pub(super) out: *mut f32,
     /// See [`Sums::near`](super::pointwise::Sums::near).
     pub(super) near: *mut f32,
+    /// Whether `out` goes past the caches; then vectors of it are aligned and whole.
+    pub(super) stream: bool,
 }
 
 impl Finish for Mask {
@@ -139,7 +145,9 @@ impl Finish for Mask {
     #[inline(always)]
     fn soon<S: Simd>(&self, at: usize) {
         S::prefetch(self.raw.wrapping_add(at));
-        S::prefetch(self.out.wrapping_add(at));
+        if !self.stream {
+            S::prefetch(self.out.wrapping_add(at));
+        }
     }
 
     #[inline(always)]
@@ -165,7 +173,7 @@ impl Finish for Mask {
             let raw = load_some::<S>(self.raw.add(at), left);
             let gradient = relu6_mask::<S>(S::fma(raw, *scale, *shift), value);
             sums.add(gradient, S::sub(raw, *mean));
-            store_some::<S>(self.out.add(at), gradient, left);
+            write::<S>(self.out.add(at), gradient, left, self.stream);
         }
     }
 

@@ -33,6 +33,14 @@ pub(super) const fn tasks(threads: usize) -> usize {
     if threads == 1 { 1 } else { 4 * threads }
 }
 
+/// Floats of a layer that no last-level cache holds together with what else passes through it meanwhile: 32 MB.
+const TOO_LARGE: usize = 8 << 20;
+
+/// Whether so many floats are written past the caches: when the last of them are written, the first have left any cache.
+fn too_large(floats: usize) -> bool {
+    floats >= TOO_LARGE
+}
+
 /// A depthwise layer cut into tasks of one image and some channels each: enough of them also for few images.
 struct DepthwiseTasks {
     shape: DepthwiseShape,
@@ -195,6 +203,7 @@ impl Passes<'_> {
                 source: source(),
                 weights: Packed { start: start.get(), depth, columns },
                 out: self.memory.at(out),
+                stream: too_large(rows * columns),
                 sums: Sums {
                     near: self.near(thread),
                     far: self.memory.sums(task, 2 * columns),
@@ -327,6 +336,7 @@ impl Passes<'_> {
                     affine: self.affine(index - 1),
                     weights: weights.get(),
                     out: self.raw(index).add(image * out_size),
+                    stream: too_large(self.count * out_size),
                     sums: self.memory.sums(image, 2 * shape.channels),
                     scratch: self.scratch(thread),
                 });
@@ -456,6 +466,7 @@ impl Passes<'_> {
                 affine: self.affine(index - 1),
                 mean: self.norm(index - 1).array(2),
                 out: self.memory.at(self.plan.wide[1]),
+                stream: too_large(self.values(layer) * layer.inputs),
             },
             Role::Expand => Behind::Linear {
                 raw: self.raw(index - 1),
@@ -531,6 +542,7 @@ impl Passes<'_> {
                     mean: self.norm(index - 1).array(2),
                     weights: weights.get(),
                     out: self.memory.at(self.plan.wide[0]).add(image * in_size),
+                    stream: too_large(self.count * in_size),
                     sums: self.memory.sums(image, 2 * shape.channels),
                     weight_sums: self.memory.at(self.plan.weight_sums + image * 9 * shape.channels),
                     scratch: self.scratch(thread),

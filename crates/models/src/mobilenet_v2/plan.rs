@@ -134,7 +134,7 @@ impl Plan {
         sums: &mut usize,
     ) {
         *packed = packed_len(inputs, outputs).max(packed_len(outputs, inputs)).max(*packed);
-        let strip = MAX_STRIP * padded(inputs);
+        let strip = (MAX_STRIP + 1) * padded(inputs);
         *scratch = Backward::scratch_len(inputs, outputs).max(strip).max(*scratch);
         let both =
             Backward::weights_len(inputs, outputs).max(Backward::weights_len(outputs, inputs));

@@ -14,7 +14,7 @@ use super::tile::{
 use crate::kernels::{
     Kernel,
     activation::{Affine, NormGradient, activate, carry, load_some, store_some},
-    simd::Simd,
+    simd::{Simd, streams},
 };
 use std::ops::Range;
 
@@ -66,7 +66,7 @@ impl Source {
     ///
     /// # Safety
     /// The CPU has `S`; the source has these rows (and room for them, where they are carried, which this task
-    /// alone uses); `scratch` has `height` rows of `padded(width)` floats for this thread alone.
+    /// alone uses); `scratch` has `height + 1` rows of `padded(width)` floats for this thread alone.
     #[inline(always)]
     unsafe fn prepare<S: Simd>(
         &self,
@@ -94,7 +94,13 @@ impl Source {
                 Self::Activated { raw, affine } => {
                     for r in 0..count {
                         let from = raw.add((row + r) * width);
-                        activate::<S>(from, affine, width, scratch.add(r * stride));
+                        activate::<S>(
+                            from,
+                            affine,
+                            width,
+                            BLOCK_ROWS * width,
+                            scratch.add(r * stride),
+                        );
                     }
                 }
                 Self::Carried { raw, affine, residual, to } => {
@@ -113,25 +119,50 @@ impl Source {
                 Self::Patches { images, channels, side, padded_side } => {
                     let line = padded_side.1 * channels;
                     let (area, length) = (side.0 * side.1, 3 * channels);
+                    let (image, pixel) = (row / area, row % area);
+                    let (mut y, mut x) = (pixel / side.1, pixel % side.1);
+                    let mut top = images.add((image * padded_side.0 + 2 * y) * line);
                     for r in 0..count {
-                        let (image, pixel) = ((row + r) / area, (row + r) % area);
-                        let (y, x) = (pixel / side.1, pixel % side.1);
-                        let corner =
-                            images.add((image * padded_side.0 + 2 * y) * line + 2 * x * channels);
-                        for ky in 0..3 {
-                            let to = scratch.add(r * stride + ky * length);
-                            copy_row::<S>(corner.add(ky * line), length, to);
+                        let corner = top.add(2 * x * channels);
+                        let to = scratch.add(r * stride);
+                        // Whole vectors, of which the next one covers what is too much.
+                        spread::<S>(corner, length, length + S::LANES, to);
+                        spread::<S>(corner.add(line), length, length + S::LANES, to.add(length));
+                        spread::<S>(corner.add(2 * line), length, length, to.add(2 * length));
+                        x += 1;
+                        if x == side.1 {
+                            (x, y) = (0, y + 1);
+                            top = top.add(2 * line);
+                            if y == side.0 {
+                                y = 0;
+                                top = top.add((padded_side.0 - 2 * side.0) * line);
+                            }
                         }
                     }
                 }
             }
-            // The padding of scratch rows is zero from the start and never written.
+            // The padding of scratch rows is zero from the start, and nothing else is written there.
             for r in count..height {
                 for c in 0..width {
                     *scratch.add(r * stride + c) = 0.0;
                 }
             }
             (scratch, stride)
+        }
+    }
+}
+
+/// Copies `width` floats, and what follows up to whole vectors: as it is up to `readable` floats, then zeros.
+///
+/// # Safety
+/// The CPU has `S`; `readable` floats can be read, at least `width`, and `width` rounded up to vectors written; they do not
+/// overlap, and no other thread uses those written.
+#[inline(always)]
+unsafe fn spread<S: Simd>(from: *const f32, width: usize, readable: usize, to: *mut f32) {
+    // SAFETY: lanes are cut to the floats that can be read; `c` is below `width`.
+    unsafe {
+        for c in (0..width).step_by(S::LANES) {
+            S::store(to.add(c), load_some::<S>(from.add(c), readable - c));
         }
     }
 }
@@ -232,9 +263,11 @@ pub(super) struct Forward {
     pub(super) weights: Packed,
     /// Raw output, all rows.
     pub(super) out: *mut f32,
+    /// Whether that goes past the caches: it is too large to be found there.
+    pub(super) stream: bool,
     /// Sum and sum of squares of the output.
     pub(super) sums: Sums,
-    /// At least `MAX_STRIP * padded(inputs)` floats.
+    /// At least `(MAX_STRIP + 1) * padded(inputs)` floats.
     pub(super) scratch: *mut f32,
 }
 
@@ -248,7 +281,8 @@ impl Kernel for Forward {
         unsafe {
             self.sums.clear();
             clear_scratch(self.scratch, MAX_STRIP * padded(self.weights.depth));
-            let finish = Store { out: self.out, near: self.sums.near };
+            let stream = self.stream && streams::<S>(self.out, self.weights.columns);
+            let finish = Store { out: self.out, near: self.sums.near, stream };
             let height = S::TILE_ROWS;
             let mut since_flush = 0;
             for row in self.rows.clone().step_by(height) {
@@ -269,6 +303,9 @@ impl Kernel for Forward {
                 }
             }
             self.sums.flush(since_flush);
+            if stream {
+                S::end_streams();
+            }
         }
     }
 }
@@ -307,6 +344,8 @@ pub(super) enum Behind {
         mean: *const f32,
         /// Where the gradient goes, all rows.
         out: *mut f32,
+        /// Whether it goes past the caches: it is too large to be found there.
+        stream: bool,
     },
     /// The layer below ends a block: no activation, but perhaps a residual's gradient to add.
     Linear {
@@ -377,8 +416,9 @@ impl Backward {
             match self.behind {
                 Behind::Nothing => {}
                 Behind::Plain { out } => self.strips::<S, _>(block, Write { out }),
-                Behind::Relu6 { raw, affine, mean, out } => {
-                    self.strips::<S, _>(block, Mask { raw, affine, mean, out, near });
+                Behind::Relu6 { raw, affine, mean, out, stream } => {
+                    let stream = stream && streams::<S>(out, self.weights.columns);
+                    self.strips::<S, _>(block, Mask { raw, affine, mean, out, near, stream });
                 }
                 Behind::Linear { raw, mean, residual, out } if residual.is_null() => {
                     self.strips::<S, _>(block, Add::<false> { raw, mean, residual, out, near });
@@ -442,7 +482,10 @@ impl Kernel for Backward {
                         Above::Plain { rows } => {
                             copy_row::<S>(rows.add((row + r) * outputs), outputs, to);
                         }
-                        Above::Norm(norm) => norm.row::<S>((row + r) * outputs, 0, outputs, to),
+                        Above::Norm(norm) => {
+                            let (at, ahead) = ((row + r) * outputs, block * outputs);
+                            norm.row::<S>(at, (0, outputs), ahead, to);
+                        }
                     }
                 }
                 // Before the product, which reads the same raw input in tiles: it is in the caches then, read from end to end.
@@ -462,6 +505,7 @@ impl Kernel for Backward {
                 }
             }
             self.sums.flush(since_flush);
+            S::end_streams();
         }
     }
 }

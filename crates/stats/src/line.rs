@@ -64,21 +64,8 @@ impl LineFit {
 /// # Errors
 /// Fewer than three points, a constant coordinate, a NaN, or numbers whose squares overflow.
 pub fn fit_line(points: &[(f64, f64)]) -> Result<LineFit, NotEstimable> {
+    check_points(points)?;
     let n = points.len();
-    check_finite(points.iter().flat_map(|&(x, y)| [x, y])).map_err(|error| match error {
-        NotEstimable::NotFinite { index } => NotEstimable::NotFinite { index: index / 2 },
-        other => other,
-    })?;
-    if n < 3 {
-        return Err(NotEstimable::TooFewPoints { found: n, needed: 3 });
-    }
-    if let Some(value) = constant(points.iter().map(|point| point.0)) {
-        return Err(NotEstimable::ConstantPredictor { value });
-    }
-    if let Some(value) = constant(points.iter().map(|point| point.1)) {
-        return Err(NotEstimable::ConstantResponse { value });
-    }
-
     let count = n as f64;
     let mean_x = points.iter().map(|point| point.0).sum::<f64>() / count;
     let mean_y = points.iter().map(|point| point.1).sum::<f64>() / count;
@@ -135,6 +122,24 @@ pub fn fit_line(points: &[(f64, f64)]) -> Result<LineFit, NotEstimable> {
         && fit.p.is_finite()
         && fit.t.is_none_or(f64::is_finite);
     if finite { Ok(fit) } else { Err(NotEstimable::OutOfRange) }
+}
+
+/// Refuses points that no line goes through in one way.
+fn check_points(points: &[(f64, f64)]) -> Result<(), NotEstimable> {
+    check_finite(points.iter().flat_map(|&(x, y)| [x, y])).map_err(|error| match error {
+        NotEstimable::NotFinite { index } => NotEstimable::NotFinite { index: index / 2 },
+        other => other,
+    })?;
+    if points.len() < 3 {
+        return Err(NotEstimable::TooFewPoints { found: points.len(), needed: 3 });
+    }
+    if let Some(value) = constant(points.iter().map(|point| point.0)) {
+        return Err(NotEstimable::ConstantPredictor { value });
+    }
+    match constant(points.iter().map(|point| point.1)) {
+        Some(value) => Err(NotEstimable::ConstantResponse { value }),
+        None => Ok(()),
+    }
 }
 
 /// Whether a residual sum of squares is no more than the rounding of numbers of the given sizes.

@@ -86,25 +86,8 @@ pub fn fit_multiple(
     response: &[f64],
     predictors: &[Predictor<'_>],
 ) -> Result<MultipleFit, NotEstimable> {
+    check_measurements(response, predictors)?;
     let n = response.len();
-    check_finite(response.iter().copied())?;
-    for (column, predictor) in predictors.iter().enumerate() {
-        if predictor.values.len() != n {
-            return Err(NotEstimable::UnequalLengths {
-                column,
-                found: predictor.values.len(),
-                expected: n,
-            });
-        }
-        check_finite(predictor.values.iter().copied())?;
-    }
-    if n < 3 {
-        return Err(too_few(n, 1));
-    }
-    if let Some(value) = constant(response.iter().copied()) {
-        return Err(NotEstimable::ConstantResponse { value });
-    }
-
     let mut reasons: Vec<Option<NotEstimable>> = predictors
         .iter()
         .map(|predictor| {
@@ -115,11 +98,8 @@ pub fn fit_multiple(
     let varying: Vec<usize> =
         (0..predictors.len()).filter(|&index| reasons[index].is_none()).collect();
     let Some(&first) = varying.first() else {
-        let value = predictors
-            .first()
-            .and_then(|predictor| predictor.values.first())
-            .copied()
-            .unwrap_or(0.0);
+        let value = predictors.first().and_then(|predictor| predictor.values.first());
+        let value = value.copied().unwrap_or(0.0);
         return Err(NotEstimable::ConstantPredictor { value });
     };
     let columns: Vec<Centred> =
@@ -154,14 +134,31 @@ pub fn fit_multiple(
     let named: Vec<NamedTerm> = named.collect();
     let largest_inflation =
         whole.terms.iter().map(|term| term.variance_inflation).fold(1.0, f64::max);
-    let left_out = factors
-        .dependent
-        .iter()
-        .map(|(column, _)| predictors[varying[*column]].name.to_owned())
-        .collect();
+    let name = |(column, _): &(usize, _)| predictors[varying[*column]].name.to_owned();
+    let left_out = factors.dependent.iter().map(name).collect();
     let collinearity =
         Collinearity { condition_number: factors.condition_number(), largest_inflation, left_out };
     Ok(MultipleFit { terms: named, collinearity, ..whole.fit })
+}
+
+/// Refuses measurements that do not belong together, are not numbers, too few, or all the same.
+fn check_measurements(response: &[f64], predictors: &[Predictor<'_>]) -> Result<(), NotEstimable> {
+    let expected = response.len();
+    check_finite(response.iter().copied())?;
+    for (column, predictor) in predictors.iter().enumerate() {
+        let found = predictor.values.len();
+        if found != expected {
+            return Err(NotEstimable::UnequalLengths { column, found, expected });
+        }
+        check_finite(predictor.values.iter().copied())?;
+    }
+    if expected < 3 {
+        return Err(too_few(expected, 1));
+    }
+    match constant(response.iter().copied()) {
+        Some(value) => Err(NotEstimable::ConstantResponse { value }),
+        None => Ok(()),
+    }
 }
 
 fn too_few(found: usize, parameters: usize) -> NotEstimable {

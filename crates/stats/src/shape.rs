@@ -307,10 +307,25 @@ fn words(
     agreement: Agreement,
     tolerance: Tolerance,
 ) -> String {
+    let margin = format!("{} %", number(100.0 * tolerance.margin));
+    let mut text = agreement_words(points, steps, agreement, &margin);
+    if !is_flat(steps) && steps.iter().any(|step| step.published == Direction::Flat) {
+        text.push_str(&format!(" (equal means within {margin})"));
+    }
+    if let (Ok(rank), false) = (rank, is_flat(steps)) {
+        text.push_str(&format!("; rank correlation {:.2} over {} settings", rank.tau, rank.n));
+    }
+    if let (Some((published, measured)), [first, .., last]) = (ends, points) {
+        text.push_str(&ends_words(first, last, *published, measured));
+    }
+    text
+}
+
+/// What was found, in a clause.
+fn agreement_words(points: &[Point], steps: &[Step], agreement: Agreement, margin: &str) -> String {
     let (all, same, other) = tally(steps);
     let fewest = points.iter().map(|point| point.measured.len()).min().unwrap_or(0);
-    let margin = format!("{} %", number(100.0 * tolerance.margin));
-    let mut text = match agreement {
+    match agreement {
         Agreement::Agrees if is_flat(steps) => {
             format!("agrees: equal within {margin} in all {} settings, as published", points.len())
         }
@@ -347,39 +362,29 @@ fn words(
             )
         }
         Agreement::Unresolved => "not resolved: noise hides every step".to_owned(),
+    }
+}
+
+/// The last setting over the first, published and measured.
+fn ends_words(first: &Point, last: &Point, published: f64, measured: &Estimate<Ratio>) -> String {
+    let found = match measured.known() {
+        // So wide an interval in figures would only look like knowledge.
+        Some(ratio) if ratio.interval.high > OPEN * ratio.interval.low => {
+            format!("measured {}, which the repeats leave open", number(ratio.value))
+        }
+        Some(ratio) => format!(
+            "measured {} ({} to {})",
+            number(ratio.value),
+            number(ratio.interval.low),
+            number(ratio.interval.high)
+        ),
+        // One measurement each has a ratio too, without an interval.
+        None => match plain_ratio(last, first) {
+            Some(ratio) => format!("measured {}, without an interval", number(ratio)),
+            None => "not measured".to_owned(),
+        },
     };
-    if !is_flat(steps) && steps.iter().any(|step| step.published == Direction::Flat) {
-        text.push_str(&format!(" (equal means within {margin})"));
-    }
-    if let (Ok(rank), false) = (rank, is_flat(steps)) {
-        text.push_str(&format!("; rank correlation {:.2} over {} settings", rank.tau, rank.n));
-    }
-    if let (Some((published, measured)), [first, .., last]) = (ends, points) {
-        let found = match measured.known() {
-            // So wide an interval in figures would only look like knowledge.
-            Some(ratio) if ratio.interval.high > OPEN * ratio.interval.low => {
-                format!("measured {}, which the repeats leave open", number(ratio.value))
-            }
-            Some(ratio) => format!(
-                "measured {} ({} to {})",
-                number(ratio.value),
-                number(ratio.interval.low),
-                number(ratio.interval.high)
-            ),
-            // One measurement each has a ratio too, without an interval.
-            None => match plain_ratio(last, first) {
-                Some(ratio) => format!("measured {}, without an interval", number(ratio)),
-                None => "not measured".to_owned(),
-            },
-        };
-        text.push_str(&format!(
-            "; {} over {}: published {}, {found}",
-            last.label,
-            first.label,
-            number(*published)
-        ));
-    }
-    text
+    format!("; {} over {}: published {}, {found}", last.label, first.label, number(published))
 }
 
 /// The ratio of two typical values, where both are known and positive.

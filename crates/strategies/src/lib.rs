@@ -37,6 +37,8 @@ mod options;
 mod protocol;
 pub mod server;
 mod server_link;
+#[cfg(test)]
+mod simulation;
 pub mod sparse;
 pub mod strategies;
 

@@ -17,6 +17,7 @@ pub mod fuzzing;
 mod google;
 pub mod hdf5;
 pub mod lateness;
+pub mod schedules;
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -296,7 +296,12 @@ impl Spark {
         std::fs::hard_link(&self.binary, &binary)
             .or_else(|_| std::fs::copy(&self.binary, &binary).map(drop))
             .map_err(|source| SparkError::Write { path: binary.clone(), source })?;
-        // The driver stays here: it reads its job from this machine, and we hear what it says.
+        let arguments = self.arguments(work, [&binary, &driver, &job]);
+        process::Submitted::start(&self.submit, &arguments, &folder.join(LOG))
+    }
+
+    /// What `spark-submit` is told. The driver stays here: it reads its job from this machine, and we hear what it says.
+    fn arguments(&self, work: &Work, [binary, driver, job]: [&Path; 3]) -> Vec<String> {
         let mut arguments: Vec<String> =
             ["--deploy-mode", "client", "--name", &work.name].map(str::to_owned).to_vec();
         if let Some(master) = &self.master {
@@ -316,7 +321,7 @@ impl Spark {
         }
         arguments.extend(["--files".into(), binary.display().to_string()]);
         arguments.extend([driver.display().to_string(), job.display().to_string()]);
-        process::Submitted::start(&self.submit, &arguments, &folder.join(LOG))
+        arguments
     }
 }
 

@@ -85,14 +85,21 @@ pub(super) struct Introduced {
     pub(super) closer: Closer,
 }
 
+/// What the chief did while tasks join.
+struct Joining {
+    /// When the table was shown last, and missing tasks were asked.
+    shown: Option<Instant>,
+    probed: Instant,
+    /// All have joined, and that was shown.
+    complete: bool,
+}
+
 impl Chief {
     /// Decides until the session ends.
     pub(super) fn run(mut self) {
         let mut connections: BTreeMap<TaskId, Connection> = BTreeMap::new();
         let mut orders = Vec::new();
-        let mut shown: Option<Instant> = None;
-        let mut complete = false;
-        let mut probed = Instant::now();
+        let mut joining = Joining { shown: None, probed: Instant::now(), complete: false };
         let mut leaving: Option<Instant> = None;
         let mut telling = Telling::new();
         loop {
@@ -123,22 +130,7 @@ impl Chief {
                 self.observer.noticed(&Notice::Starved(Starved { task: self.me, seconds }));
             }
             self.roster.tick(now, &mut orders);
-            if !self.roster.is_running() {
-                if shown.is_none_or(|at| now - at >= 2 * TICK) {
-                    shown = Some(now);
-                    self.observer.table(&self.roster.rows(now));
-                }
-                if now - probed >= PROBE {
-                    probed = now;
-                    self.probe(now);
-                }
-                if self.roster.is_overdue(now) {
-                    self.give_up(now, &mut orders);
-                }
-            } else if !complete {
-                complete = true;
-                self.observer.table(&self.roster.rows(now)); // all tasks have joined: the last table
-            }
+            self.look_after_joining(&mut joining, now, &mut orders);
             // Before tasks act on it: who joined is said before what they then do.
             self.tell_notices();
             self.carry_out(&mut orders, &mut connections);
@@ -149,6 +141,27 @@ impl Chief {
                     return;
                 }
             }
+        }
+    }
+
+    /// While tasks join: shows who is there, asks those that are missing, and gives up when they are late.
+    fn look_after_joining(&mut self, joining: &mut Joining, now: Instant, orders: &mut Vec<Order>) {
+        if self.roster.is_running() {
+            if !std::mem::replace(&mut joining.complete, true) {
+                self.observer.table(&self.roster.rows(now)); // all tasks have joined: the last table
+            }
+            return;
+        }
+        if joining.shown.is_none_or(|at| now - at >= 2 * TICK) {
+            joining.shown = Some(now);
+            self.observer.table(&self.roster.rows(now));
+        }
+        if now - joining.probed >= PROBE {
+            joining.probed = now;
+            self.probe(now);
+        }
+        if self.roster.is_overdue(now) {
+            self.give_up(now, orders);
         }
     }
 

@@ -149,13 +149,13 @@ impl Membership {
                     None => reason(error),
                 },
             };
-            self.shared.end(SessionError::ChiefLost {
-                chief: self.chief,
-                address: self.address.clone(),
-                reason: why,
-            });
-            return;
+            return self.lose_chief(why);
         }
+    }
+
+    fn lose_chief(&self, reason: String) {
+        let (chief, address) = (self.chief, self.address.clone());
+        self.shared.end(SessionError::ChiefLost { chief, address, reason });
     }
 
     /// A connection may break while both ends live; a dead chief does not answer again.

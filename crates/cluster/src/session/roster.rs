@@ -211,17 +211,7 @@ impl Roster {
         let entry =
             self.entries.entry(hello.task).or_insert_with(|| RosterEntry::expected("", false, now));
         if matches!(entry.presence, Presence::Broken(..)) {
-            // The task was restarted before the chief noticed that it had died. No process is left
-            // at the other end of its old connection.
-            let mut to_others = Vec::new();
-            self.lose(hello.task, "its process was replaced", now, &mut to_others);
-            let to_old = |order: &Order| match order {
-                Order::To(to, message) => {
-                    *to == hello.task && matches!(message, ToMember::Stop { .. })
-                }
-                Order::Drop(task) => *task == hello.task,
-            };
-            orders.extend(to_others.into_iter().filter(|order| !to_old(order)));
+            self.lose_replaced(hello.task, now, orders);
             if self.stopped.is_some() {
                 return Admission::Refused("the run is ending".to_owned());
             }
@@ -249,6 +239,17 @@ impl Roster {
             self.show(orders);
         }
         Admission::Joined
+    }
+
+    /// A task was restarted before the chief noticed that it had died. No process is left at the other end of its old connection.
+    fn lose_replaced(&mut self, task: TaskId, now: Instant, orders: &mut Vec<Order>) {
+        let mut to_others = Vec::new();
+        self.lose(task, "its process was replaced", now, &mut to_others);
+        let to_old = |order: &Order| match order {
+            Order::To(to, message) => *to == task && matches!(message, ToMember::Stop { .. }),
+            Order::Drop(dropped) => *dropped == task,
+        };
+        orders.extend(to_others.into_iter().filter(|order| !to_old(order)));
     }
 
     /// All tasks have joined for the first time: the run begins.

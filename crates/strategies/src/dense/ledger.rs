@@ -10,7 +10,7 @@ use crate::{
     Setup, StepReport, Tally,
     server::{Core, Presence},
 };
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// Stalenesses from here on are counted together.
 const MOST_STALENESS: usize = 4096;
@@ -37,6 +37,8 @@ pub(crate) struct Ledger {
     /// Updates made.
     pub(super) version: u64,
     pub(super) done: Done,
+    /// Versions that count updates which this server never made; see [`go_without`](Self::go_without).
+    unmade: BTreeSet<u64>,
     pub(super) tickets: Tickets,
     pub(super) pulls: Pulls,
     pub(super) tally: Tally,
@@ -68,6 +70,7 @@ impl Ledger {
             } else {
                 Done::new(&setup.origin)
             },
+            unmade: BTreeSet::new(),
             tickets: Tickets::new(&setup.origin, setup.steps),
             pulls: Pulls::default(),
             tally: Tally::default(),
@@ -119,8 +122,16 @@ impl Ledger {
     /// Counts batches as made that never will be: their worker died before this server had its part.
     pub(super) fn go_without(&mut self, made: &Done) {
         self.done.add(made);
+        let before = self.version;
         self.version = self.done.below + self.done.beyond.len() as u64;
+        self.unmade.extend(before + 1..=self.version);
         self.tickets.strike(&self.done);
+    }
+
+    /// Updates made since weights of a version. Those that never will be made have changed nothing.
+    pub(super) fn made_since(&self, pulled: u64) -> u64 {
+        let all = self.version.saturating_sub(pulled);
+        if all == 0 { 0 } else { all - self.unmade.range(pulled + 1..).count() as u64 }
     }
 
     /// Counts an update that has just been made.

@@ -38,7 +38,7 @@ impl DenseTable {
     }
 
     /// Makes one update of the gradients of these workers.
-    fn finish_step(&self, core: &mut Core<Self>, ranks: &[usize]) {
+    pub(super) fn finish_step(&self, core: &mut Core<Self>, ranks: &[usize]) {
         let inboxes = Arc::clone(&core.inboxes);
         let guards: Vec<_> = ranks
             .iter()
@@ -90,7 +90,7 @@ impl DenseTable {
             let inbox = inboxes[rank].read().unwrap_or_else(PoisonError::into_inner);
             let version = core.ledger.version;
             core.ledger.part.apply(&inbox, version, copy);
-            grant.staleness = version.saturating_sub(push.pulled);
+            grant.staleness = core.ledger.made_since(push.pulled);
             core.ledger.count(batch, grant.staleness);
             core.ledger.brought[rank] = Some(batch);
             core.count_vote(&push.step_report);

@@ -91,6 +91,12 @@ impl Drop for Copying<'_> {
 }
 
 impl SparseTable {
+    /// A copy of the weights as they are now, however they change while it is read.
+    pub(super) fn copy(&self) -> impl Iterator<Item = (u32, [f32; 2])> + '_ {
+        *self.before() = Some(Before::default());
+        Copying { table: self, stretch: Vec::new(), first: 0, given: 0 }
+    }
+
     fn before(&self) -> MutexGuard<'_, Option<Before>> {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,8 +179,7 @@ impl ParameterServer<SparseTable> {
             self.release();
             return link.sender.send(message::LATER, 0, &[]);
         };
-        *self.table.before() = Some(Before::default());
-        let copy = Copying { table: &self.table, stretch: Vec::new(), first: 0, given: 0 };
+        let copy = self.table.copy();
         let (lineage, standing) = (core.ledger.lineage, core.ledger.standing.clone());
         drop(core);
         self.release();

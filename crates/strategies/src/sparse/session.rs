@@ -72,7 +72,30 @@ impl<'a> WorkerSession<'a, SparseTable> {
 
     fn step(&mut self, link: &mut Link, message: Head) -> Result<(), Failure> {
         let server = self.server;
-        let length = server.table.part.len();
+        let head = self.receive_step(link, message)?;
+        if head.stop {
+            server.locked().ledger.stop(server.table.options.synchronous); // before the others are answered
+        }
+        let mut values = ValuesHead::default();
+        let mut core = if head.push == Form::None {
+            server.locked()
+        } else {
+            self.learn(link, head.turn, &mut values)?
+        };
+        core.ledger.answered[self.rank] = Instant::now();
+        values.examples = core.ledger.standing.examples;
+        values.stop = core.ledger.has_stopped();
+        self.buffers.pulled = core.ledger.standing.version;
+        drop(core);
+        self.gather(head.pull);
+        let body = bytes::of(&self.buffers.values);
+        link.sender.send(message::VALUES, self.buffers.pulled, &[&values.write(), body])?;
+        Ok(())
+    }
+
+    /// Reads a step: its gradient into the inbox, and which weights are wanted.
+    fn receive_step(&mut self, link: &mut Link, message: Head) -> Result<StepHead, Failure> {
+        let length = self.server.table.part.len();
         let mut fixed = [0; StepHead::BYTES];
         let Some(rest) = message.length.checked_sub(StepHead::BYTES as u64) else {
             return Err(protocol_error(link, "a step without a head".to_owned()).into());
@@ -111,39 +134,23 @@ impl<'a> WorkerSession<'a, SparseTable> {
         if head.pull == Form::Sparse && decoded.is_err() {
             return Err(protocol_error(link, "a damaged list of weights".to_owned()).into());
         }
-        if head.stop {
-            server.locked().ledger.stop(server.table.options.synchronous); // before the others are answered
-        }
-        let mut values = ValuesHead::default();
-        let mut core = if head.push == Form::None {
-            server.locked()
-        } else {
-            self.learn(link, head.turn, &mut values)?
-        };
-        core.ledger.answered[self.rank] = Instant::now();
-        values.examples = core.ledger.standing.examples;
-        values.stop = core.ledger.has_stopped();
-        self.buffers.pulled = core.ledger.standing.version;
-        drop(core);
-        std::mem::swap(&mut self.buffers.touched, &mut self.buffers.wanted);
-        self.buffers.values.clear();
-        match head.pull {
+        Ok(head)
+    }
+
+    /// Brings the weights together that are wanted, which the next gradient will be of.
+    fn gather(&mut self, pull: Form) {
+        let (model, part) = (&self.server.table.model, &self.server.table.part);
+        let Buffers { touched, wanted, values, .. } = &mut self.buffers;
+        std::mem::swap(touched, wanted);
+        values.clear();
+        match pull {
             Form::None => {}
-            Form::Sparse => {
-                server.table.model.gather(
-                    server.table.part.start,
-                    &self.buffers.touched,
-                    &mut self.buffers.values,
-                );
-            }
+            Form::Sparse => model.gather(part.start, touched, values),
             Form::Dense => {
-                self.buffers.values.resize(length, 0.0);
-                server.table.model.read_all(server.table.part.start, &mut self.buffers.values);
+                values.resize(part.len(), 0.0);
+                model.read_all(part.start, values);
             }
         }
-        let body = bytes::of(&self.buffers.values);
-        link.sender.send(message::VALUES, self.buffers.pulled, &[&values.write(), body])?;
-        Ok(())
     }
 
     /// Reads a gradient into the inbox.

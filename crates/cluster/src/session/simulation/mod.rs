@@ -3,14 +3,14 @@
 //!
 //! Promised is that every update is made once and by tasks that work together, that no task trains alone, that a loss is named
 //! within its bound and that no task is lost for nothing, that no generation begins after the chief has done its part, and that all
-//! processes end. A schedule follows from a seed; one that breaks
-//! a promise is made as small as it can be and printed. `PACELINE_SEED` replays one, `PACELINE_SCHEDULES` sets how many are tried.
+//! processes end. `paceline_testing::schedules` tries the schedules and says how one that breaks a promise is replayed.
 
 mod promises;
 mod schedule;
 mod training;
 mod world;
 
+use paceline_testing::schedules::{self, Schedule as _};
 use schedule::{SECOND, Schedule};
 use world::World;
 
@@ -49,29 +49,9 @@ fn run(schedule: &Schedule, mutation: Option<Mutation>) -> Result<(), String> {
     world.book.close(world.processes[0].released)
 }
 
-/// Tries schedules; the first that breaks a promise comes back as small as it can be made.
-fn search(seeds: impl Iterator<Item = u64>, mutation: Option<Mutation>) -> Option<String> {
-    let try_out = |schedule: &Schedule| run(schedule, mutation);
-    seeds.map(Schedule::draw).find_map(|schedule| {
-        let broken = try_out(&schedule).err()?;
-        let (smallest, broken) = schedule.shrink(broken, &try_out);
-        Some(format!("{broken}\n{smallest}"))
-    })
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn no_schedule_breaks_a_promise() {
-    let (first, count) = match number("PACELINE_SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, number("PACELINE_SCHEDULES").unwrap_or(SCHEDULES)),
-    };
-    if let Some(broken) = search(first..first + count, None) {
-        panic!("{broken}");
-    }
+    println!("{}", schedules::hold(SCHEDULES, &|schedule| run(schedule, None)));
 }
 
 #[test]
@@ -80,10 +60,16 @@ fn a_seed_is_the_same_schedule_again() {
     assert_ne!(Schedule::draw(7).faults, Schedule::draw(8).faults);
 }
 
+/// The smallest schedule in which a mistake that was put back is found.
+fn found(mutation: Mutation) -> String {
+    let play = |schedule: &Schedule| run(schedule, Some(mutation));
+    schedules::find(0..SCHEDULES, "", &play).expect("no schedule finds it").to_string()
+}
+
 /// All tasks were lost when a user stopped the whole job for a while and continued it.
 #[test]
 fn a_chief_that_counts_its_own_standstill_as_silence_is_found_out() {
-    let found = search(0..SCHEDULES, Some(Mutation::StandstillCounts)).unwrap();
+    let found = found(Mutation::StandstillCounts);
     assert_eq!(found.lines().count(), 3, "one fault is enough: {found}");
     assert!(found.contains("Pause("), "{found}");
 }
@@ -91,13 +77,13 @@ fn a_chief_that_counts_its_own_standstill_as_silence_is_found_out() {
 /// A connection that broke and was replaced took its task with it.
 #[test]
 fn a_chief_that_takes_an_old_connections_end_for_the_new_ones_is_found_out() {
-    let found = search(0..SCHEDULES, Some(Mutation::StaleBreakCounts)).unwrap();
+    let found = found(Mutation::StaleBreakCounts);
     assert!(found.contains("Reset("), "{found}");
 }
 
 /// Servers waited up to five minutes for weights that no task would give them.
 #[test]
 fn tasks_that_form_again_after_the_chief_has_done_its_part_are_found_out() {
-    let found = search(0..SCHEDULES, Some(Mutation::FormsAfterTheEnd)).unwrap();
+    let found = found(Mutation::FormsAfterTheEnd);
     assert!(found.contains("begins after the chief has done its part"), "{found}");
 }

@@ -6,6 +6,7 @@ use super::{
     world::task,
 };
 use crate::session::notice::Notice;
+use paceline_testing::schedules::Fault as _;
 use paceline_wire::TaskId;
 
 /// What was seen so far.
@@ -31,7 +32,7 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn new(schedule: &Schedule) -> Self {
         let count = schedule.workers + schedule.servers;
-        let faults = || schedule.faults.iter().map(|(_, fault)| *fault);
+        let faults = || schedule.faults.iter().map(|(_, fault)| fault);
         let chief = faults()
             .any(|fault| !matches!(fault, Fault::Start(_) | Fault::Reset(_)) && fault.touches(0));
         // A connection that breaks is not a reason to lose a task.

@@ -1,8 +1,9 @@
-//! What goes wrong, and when: drawn from a seed, and made smaller while it still breaks a promise.
+//! What goes wrong in a session, and when.
 
 use super::world::task;
 use crate::session::{OnLoss, message::Hello};
 use paceline_stats::random::Random;
+use paceline_testing::schedules::{self, Timeline};
 use serde_json::Value;
 use std::fmt;
 
@@ -32,9 +33,8 @@ pub(super) enum Fault {
     Pause(u32),
 }
 
-impl Fault {
-    /// Whether it touches a task.
-    pub(super) fn touches(self, task: usize) -> bool {
+impl schedules::Fault for Fault {
+    fn touches(self, task: usize) -> bool {
         match self {
             Self::Kill(of) | Self::Start(of) | Self::Stop(of, _) | Self::Cut(of, _) => of == task,
             Self::Reset(of) => of == task,
@@ -43,7 +43,6 @@ impl Fault {
         }
     }
 
-    /// The same for a shorter time, where it takes any.
     fn shorter(self) -> Option<Self> {
         let half = |ticks: u32| (ticks > 1).then_some(ticks / 2);
         match self {
@@ -66,69 +65,41 @@ pub(super) struct Schedule {
     pub(super) on_loss: OnLoss,
     /// Whether workers are in lockstep.
     pub(super) synchronous: bool,
-    /// With the tick at which each happens, in order.
-    pub(super) faults: Vec<(u32, Fault)>,
+    pub(super) faults: Timeline<Fault>,
 }
 
-impl Schedule {
-    /// The schedule of a seed.
-    pub(super) fn draw(seed: u64) -> Self {
+impl schedules::Schedule for Schedule {
+    fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed, 27);
         let workers = 2 + random.below(3);
         let servers = if random.below(2) == 0 { 0 } else { 1 + random.below(2) };
         let synchronous = servers == 0 || random.below(2) == 0;
         let on_loss = [OnLoss::Stop, OnLoss::Restart, OnLoss::Continue][random.below(3)];
-        let tasks = workers + servers;
-        let mut faults: Vec<(u32, Fault)> = (0..random.below(MOST_FAULTS + 1))
-            .map(|_| (random.below(STRETCH) as u32, draw_fault(&mut random, tasks)))
-            .collect();
+        let draw = |random: &mut Random| draw_fault(random, workers + servers);
+        let mut faults = Timeline::draw(&mut random, MOST_FAULTS, STRETCH, draw);
         // Something starts killed processes again, as a rule.
-        for (tick, fault) in faults.clone() {
+        for (tick, fault) in faults.clone().iter() {
             if let Fault::Kill(task) = fault
                 && random.below(3) > 0
             {
-                faults.push((tick + random.below(4 * SECOND as usize) as u32, Fault::Start(task)));
+                let later = random.below(4 * SECOND as usize) as u32;
+                faults.insert(tick + later, Fault::Start(task));
             }
         }
-        faults.sort_by_key(|(tick, _)| *tick);
         Self { seed, workers, servers, on_loss, synchronous, faults }
     }
 
-    /// Schedules that are a little simpler.
     fn simpler(&self) -> Vec<Self> {
-        let mut all = Vec::new();
-        for at in 0..self.faults.len() {
-            let mut one = self.clone();
-            one.faults.remove(at);
-            all.push(one);
-        }
-        for at in 0..self.faults.len() {
-            let (tick, fault) = self.faults[at];
-            if let Some(shorter) = fault.shorter() {
-                let mut one = self.clone();
-                one.faults[at] = (tick, shorter);
-                all.push(one);
-            }
-        }
-        let untouched = |task: usize| !self.faults.iter().any(|(_, fault)| fault.touches(task));
-        if self.servers == 0 && self.workers > 2 && untouched(self.workers - 1) {
+        let simpler = self.faults.simpler().map(|faults| Self { faults, ..self.clone() });
+        let mut all: Vec<Self> = simpler.collect();
+        if self.servers == 0 && self.workers > 2 && !self.faults.touches(self.workers - 1) {
             all.push(Self { workers: self.workers - 1, ..self.clone() });
         }
         all
     }
 
-    /// The simplest one found that breaks a promise, with the promise.
-    pub(super) fn shrink(
-        mut self,
-        mut broken: String,
-        run: &dyn Fn(&Self) -> Result<(), String>,
-    ) -> (Self, String) {
-        while let Some((simpler, why)) =
-            self.simpler().into_iter().find_map(|one| Some((one.clone(), run(&one).err()?)))
-        {
-            (self, broken) = (simpler, why);
-        }
-        (self, broken)
+    fn has_faults(&self) -> bool {
+        self.faults.iter().next().is_some()
     }
 }
 
@@ -156,8 +127,8 @@ impl fmt::Display for Schedule {
         let Self { seed, workers, servers, on_loss, synchronous, faults } = self;
         let kind = if *synchronous { "synchronous" } else { "asynchronous" };
         writeln!(f, "seed {seed}: {workers} workers, {servers} servers, {kind}, {on_loss:?}")?;
-        for (tick, fault) in faults {
-            writeln!(f, "  {:5.1} s  {fault:?}", f64::from(*tick) / f64::from(SECOND))?;
+        for (tick, fault) in faults.iter() {
+            writeln!(f, "  {:5.1} s  {fault:?}", f64::from(tick) / f64::from(SECOND))?;
         }
         Ok(())
     }

@@ -166,11 +166,9 @@ impl<'a> World<'a> {
     /// One tick; a promise that is broken ends the simulation.
     pub(super) fn advance(&mut self) -> Result<(), String> {
         self.tick += 1;
-        for at in 0..self.schedule.faults.len() {
-            let (tick, fault) = self.schedule.faults[at];
-            if tick + 1 == self.tick {
-                self.befall(fault)?;
-            }
+        let schedule = self.schedule;
+        for fault in schedule.faults.at(self.tick - 1) {
+            self.befall(fault)?;
         }
         for process in 1..self.processes.len() {
             if self.is_awake(process) {
@@ -191,11 +189,8 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        let more = self
-            .schedule
-            .faults
-            .iter()
-            .any(|(tick, fault)| *tick + 1 > self.tick && matches!(fault, Fault::Start(_)));
+        let later = self.schedule.faults.iter().filter(|(tick, _)| tick + 1 > self.tick);
+        let more = later.map(|(_, fault)| fault).any(|fault| matches!(fault, Fault::Start(_)));
         !more && self.processes.iter().all(|one| !one.alive)
     }
 

@@ -1,6 +1,6 @@
 //! What servers promise, held against everything that happens in a simulated run.
 
-use super::{STEPS, schedule::Schedule, servers::Checkpoint, world::Copied};
+use super::{STEPS, message::Copied, schedule::Schedule, servers::Checkpoint};
 use crate::dense::tickets::{Done, Progress};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,6 +10,8 @@ use std::{
 /// What was seen so far.
 pub(super) struct Book {
     synchronous: bool,
+    /// Whether every step takes all workers' gradients.
+    in_lockstep: bool,
     bound: Option<u64>,
     checkpoint: Rc<Checkpoint>,
     /// The lineage of the servers' weights in each generation.
@@ -18,6 +20,8 @@ pub(super) struct Book {
     begun: u32,
     /// Synchronous: who made each step, and the weights after it on each server.
     made: BTreeMap<u64, (u32, BTreeMap<usize, u32>)>,
+    /// Synchronous: gradients of weights of different versions, by generation, step and rank.
+    mixed: BTreeSet<(u32, u64, usize)>,
     /// What workers were told is made: steps up to one, or batches.
     completed: BTreeSet<u64>,
     /// The same when the present copy began.
@@ -26,6 +30,8 @@ pub(super) struct Book {
     lacking: BTreeMap<usize, BTreeSet<u64>>,
     /// Batches on their way, with their workers; those stay whose way was cut short.
     on_the_way: BTreeSet<(u64, usize)>,
+    /// The weights that a batch's gradient is computed from, by worker and batch.
+    pulled: BTreeMap<(usize, u64), Vec<f32>>,
     broken: Option<String>,
 }
 
@@ -40,16 +46,19 @@ impl Book {
             lacks: BTreeSet::new(),
         };
         Self {
-            synchronous: schedule.synchronous,
+            synchronous: schedule.cast.synchronous,
+            in_lockstep: schedule.backup_workers == 0,
             bound: schedule.max_staleness,
-            checkpoint: Rc::new(Checkpoint { parts: vec![part; schedule.servers] }),
+            checkpoint: Rc::new(Checkpoint { parts: vec![part; schedule.cast.servers] }),
             lineages: BTreeMap::new(),
             begun: 0,
             made: BTreeMap::new(),
+            mixed: BTreeSet::new(),
             completed: BTreeSet::new(),
             before_copy: BTreeSet::new(),
             lacking: BTreeMap::new(),
             on_the_way: BTreeSet::new(),
+            pulled: BTreeMap::new(),
             broken: None,
         }
     }
@@ -140,12 +149,30 @@ impl Book {
         }
     }
 
-    /// Synchronous: a worker has the weights of all servers.
+    /// Synchronous: a worker has the weights of all servers. A backup worker may be late, so that they are of different versions:
+    /// then its gradient must not count.
     pub(super) fn reads(&mut self, versions: &[u64], values: &[f32]) {
         let same = versions.iter().all(|version| *version == versions[0]);
-        if !same || values.iter().any(|value| value.to_bits() != values[0].to_bits()) {
+        let equal = values.iter().all(|value| value.to_bits() == values[0].to_bits());
+        if !same && self.in_lockstep || same && !equal {
             self.breaks(format!(
                 "servers hold parts of different versions: {versions:?}, weights {values:?}"
+            ));
+        }
+    }
+
+    /// Synchronous: a worker sends the gradient of a step.
+    pub(super) fn pushes(&mut self, generation: u32, (step, rank): (u64, usize), versions: &[u64]) {
+        if versions.iter().any(|version| *version != versions[0]) {
+            self.mixed.insert((generation, step, rank));
+        }
+    }
+
+    /// Synchronous: a gradient is part of a step.
+    pub(super) fn counts(&mut self, generation: u32, (step, rank): (u64, usize)) {
+        if self.mixed.contains(&(generation, step, rank)) {
+            self.breaks(format!(
+                "step {step} has a gradient of rank {rank} that comes from different versions"
             ));
         }
     }
@@ -167,9 +194,10 @@ impl Book {
         }
     }
 
-    /// Asynchronous: a worker sends a batch to all servers.
-    pub(super) fn sends(&mut self, worker: usize, batch: u64) {
-        self.on_the_way.insert((batch, worker));
+    /// Asynchronous: a worker's process sends a batch to all servers, computed from these weights.
+    pub(super) fn sends(&mut self, (process, task): (usize, usize), batch: u64, weights: &[f32]) {
+        self.on_the_way.insert((batch, process));
+        self.pulled.insert((task, batch), weights.to_vec());
     }
 
     /// All servers have answered.
@@ -177,30 +205,33 @@ impl Book {
         self.on_the_way.remove(&(batch, worker));
     }
 
-    /// Asynchronous: a server has made an update.
+    /// Asynchronous: a server has made an update of a worker's batch, and told how stale it is.
     pub(super) fn updates(
         &mut self,
-        server: usize,
+        (server, index): (usize, usize),
         (generation, lineage): (u32, u32),
-        batch: u64,
-        staleness: u64,
+        (task, batch): (usize, u64),
+        (before, staleness): (f32, u64),
     ) {
         self.is_of(generation, lineage);
         if self.lacking.get(&server).is_some_and(|lacking| lacking.contains(&batch)) {
             self.breaks(format!("batch {batch} counted as made on server {server} and is made"));
         }
-        if self.bound.is_some_and(|bound| staleness > bound) {
-            self.breaks(format!("an update is stale by {staleness}"));
+        let pulled = self.pulled.get(&(task, batch)).map_or(0.0, |weights| weights[index]);
+        let made = bits(before) & !bits(pulled);
+        let others = u64::from(made.count_ones());
+        if self.bound.is_some_and(|bound| others.max(staleness) > bound) {
+            self.breaks(format!("an update is stale by {others}, and told to be by {staleness}"));
         }
     }
 
     /// Asynchronous: what a server holds, and which batches count as made without being in its weights.
     pub(super) fn holds(&mut self, server: usize, done: &Done, value: f32) -> BTreeSet<u64> {
-        let bits = (-value) as u64;
-        if value > 0.0 || (bits as f32 + value).abs() > 0.0 {
+        let held = bits(value);
+        if value > 0.0 || (held as f32 + value).abs() > 0.0 {
             self.breaks(format!("server {server} has weights {value}"));
         }
-        let is_in = |batch: &u64| bits & (1 << batch) != 0;
+        let is_in = |batch: &u64| held & (1 << batch) != 0;
         for batch in 0..2 * STEPS {
             if is_in(&batch) && !done.contains(batch) {
                 self.breaks(format!("batch {batch} is in the weights of {server} unaccounted for"));
@@ -275,4 +306,9 @@ impl Book {
         }
         Err(format!("the run is done after {saved} of {STEPS} updates"))
     }
+}
+
+/// Asynchronous: the batches in a weight.
+fn bits(value: f32) -> u64 {
+    (-value) as u64
 }

@@ -1,19 +1,20 @@
 //! A server's process: weights from the chief, then a session for each worker. Where a thread would wait, a script does.
 
 use super::{
-    Mutation, Script,
+    DenseWorld, Mutation,
+    message::{Copied, Grant, Message},
     schedule::Schedule,
-    world::{Copied, Message, Obstacle, Purpose, World},
 };
 use crate::{
     Origin, Setup, StrategyOptions,
     dense::{
-        DenseTable,
+        DenseTable, is_led,
         ledger::Ledger,
         message::{Form, GrantHead, PushHead},
         part::ServerPart,
     },
     server::{Core, ParameterServer, Presence, parts},
+    simulation::{Obstacle, Purpose, Script, poll},
 };
 use paceline_cluster::{JobMembership, membership::ThreadedJob};
 use paceline_models::{
@@ -60,12 +61,13 @@ struct Weights {
 impl Materials {
     pub(super) fn new(schedule: &Schedule) -> Self {
         let mut layout = Layout::default();
-        layout.push("weight", &[PART * schedule.servers], true);
+        let cast = &schedule.cast;
+        layout.push("weight", &[PART * cast.servers], true);
         // Updates whose order matters where it is the same on all servers, and sums of bits where it is not.
-        let entry = optimizer::find(if schedule.synchronous { "momentum" } else { "sgd" });
+        let entry = optimizer::find(if cast.synchronous { "momentum" } else { "sgd" });
         let entry = entry.expect("both are there");
         let optimizer = Optimizer::new(entry, entry.defaults, &layout).expect("defaults fit");
-        let membership = ThreadedJob::new(1, 0).membership(schedule.task(0));
+        let membership = ThreadedJob::new(1, 0).membership(cast.task(0));
         Self { layout, optimizer, pool: Pool::new(1), membership }
     }
 
@@ -76,14 +78,17 @@ impl Materials {
         index: usize,
         part: &Copied,
     ) -> ParameterServer<DenseTable> {
-        let synchronous = schedule.synchronous;
-        let rolls_back = synchronous && schedule.servers > 1;
+        let (synchronous, servers) = (schedule.cast.synchronous, schedule.cast.servers);
+        let rolls_back = synchronous && servers > 1;
         let mut state = self.optimizer.state();
         for buffer in state.buffers_mut() {
             buffer.fill(part.slot);
         }
-        let options =
-            StrategyOptions { max_staleness: schedule.max_staleness, ..StrategyOptions::default() };
+        let options = StrategyOptions {
+            max_staleness: schedule.max_staleness,
+            backup_workers: schedule.backup_workers,
+            ..StrategyOptions::default()
+        };
         let setup = Setup {
             state: Some(&state),
             origin: Origin { version: part.version, outstanding: part.outstanding.clone() },
@@ -92,13 +97,13 @@ impl Materials {
             options,
             ..Setup::alone(1, &self.layout, &self.optimizer)
         };
-        let params = vec![part.value; PART * schedule.servers];
-        let range = parts(params.len(), schedule.servers).swap_remove(index);
+        let params = vec![part.value; PART * servers];
+        let range = parts(params.len(), servers).swap_remove(index);
         let table = DenseTable {
             options,
             synchronous,
             first: index == 0,
-            led: false,
+            led: is_led(&options, synchronous, servers),
             follows: false,
             rolls_back,
             steps: Some(super::STEPS),
@@ -111,7 +116,7 @@ impl Materials {
 }
 
 /// Everything that a server does.
-pub(super) async fn hold_weights(world: Rc<World>, me: usize) {
+pub(super) async fn hold_weights(world: Rc<DenseWorld>, me: usize) {
     let mut held: Option<Rc<Weights>> = None;
     loop {
         let generation = world.adopt(me).await;
@@ -133,12 +138,12 @@ pub(super) async fn hold_weights(world: Rc<World>, me: usize) {
 
 /// Keeps what it holds or takes other weights, as the chief says.
 async fn begin(
-    world: &Rc<World>,
+    world: &Rc<DenseWorld>,
     me: usize,
     generation: u32,
     held: Option<Rc<Weights>>,
 ) -> Result<Rc<Weights>, (Obstacle, Option<Rc<Weights>>)> {
-    let link = match world.connect(me, 0, Purpose::Lineage, generation) {
+    let link = match world.connect(me, 0, Purpose::Oversight, generation) {
         Ok(link) => link,
         Err(obstacle) => return Err((obstacle, held)),
     };
@@ -151,7 +156,7 @@ async fn begin(
     });
     match answer.await {
         Ok(Message::Take(lineage, checkpoint)) => {
-            let index = world.task(me) - world.schedule.workers;
+            let index = world.task(me) - world.cast.workers;
             let part = &checkpoint.parts[index];
             let inner = world.materials.server(&world.schedule, index, part);
             world.book.borrow_mut().takes(me, lineage, part);
@@ -164,7 +169,7 @@ async fn begin(
                 let checkpoint = world.book.borrow().beginning();
                 let inner = world.materials.server(&world.schedule, 0, &checkpoint.parts[0]);
                 Ok(Rc::new(Weights {
-                    index: world.task(me) - world.schedule.workers,
+                    index: world.task(me) - world.cast.workers,
                     lineage: 0,
                     inner,
                 }))
@@ -175,9 +180,9 @@ async fn begin(
 }
 
 /// One generation: ends when its workers have left, one of them is lost without which it cannot go on, or the next begins.
-async fn serve(world: &Rc<World>, me: usize, generation: u32, weights: &Rc<Weights>) {
+async fn serve(world: &Rc<DenseWorld>, me: usize, generation: u32, weights: &Rc<Weights>) {
     let workers = world.generation(generation).workers;
-    let tasks = workers.iter().map(|task| world.schedule.task(*task)).collect();
+    let tasks = workers.iter().map(|task| world.cast.task(*task)).collect();
     weights.inner.open(tasks);
     let waiting = Rc::new(Cell::new(0));
     let mut sessions: Vec<Option<Script>> = workers
@@ -198,12 +203,12 @@ async fn serve(world: &Rc<World>, me: usize, generation: u32, weights: &Rc<Weigh
         .collect();
     let lost = poll_fn(|_| {
         for session in &mut sessions {
-            if session.as_mut().is_some_and(super::poll) {
+            if session.as_mut().is_some_and(poll) {
                 *session = None;
             }
         }
         let core = weights.inner.locked();
-        let deserted = core.is_deserted(world.schedule.synchronous);
+        let deserted = core.is_deserted(world.cast.synchronous);
         let stuck = core.lost.is_some() && waiting.get() == 0;
         let deaf = sessions.iter().all(Option::is_none);
         if world.is_interrupted(me, generation) {
@@ -226,7 +231,7 @@ enum Ending {
 
 /// The conversation with one worker, and with the process that takes its place.
 struct Session {
-    world: Rc<World>,
+    world: Rc<DenseWorld>,
     me: usize,
     generation: u32,
     weights: Rc<Weights>,
@@ -295,7 +300,21 @@ impl Session {
             let answer = match message {
                 Message::Ask => self.ask().await?,
                 Message::Fetch(least) => self.fetch(least).await?,
-                Message::Push { number, head, value } => self.push(number, head, value).await?,
+                Message::Push { number, head, value } => {
+                    self.receive_gradient(head, value);
+                    if head.kept {
+                        self.server().locked().ledger.given[self.rank] = Some(number);
+                        continue;
+                    }
+                    self.push(number, head).await?
+                }
+                Message::Apply { number, least, ranks } => {
+                    self.apply(number, least, &ranks).await?
+                }
+                Message::Landed => {
+                    self.server().locked().ledger.pulls.landed(self.rank);
+                    continue;
+                }
                 Message::Sum => self.sum().await?,
                 Message::Hold => {
                     let Ok(progress) = self.server().hold(Some(self.rank)) else {
@@ -347,7 +366,7 @@ impl Session {
             head.over = table.is_finished(&core);
         }
         head.version = core.ledger.version;
-        Ok(Message::Grant(head, 0.0))
+        Ok(Message::Grant(Grant { head, ..Grant::default() }))
     }
 
     async fn fetch(&self, least: u64) -> Result<Message, Ending> {
@@ -356,11 +375,13 @@ impl Session {
         self.server().locked().ledger.resting[rank] = least > 0;
         self.wait_while(|core| core.ledger.version < least && (synchronous || core.may_grow(rank)))
             .await?;
-        self.grant(GrantHead::default()).await
+        let mut grant = Grant::default();
+        self.give_weights(&mut grant).await?;
+        Ok(Message::Grant(grant))
     }
 
     /// The weights, as soon as the worker may have them.
-    async fn grant(&self, mut head: GrantHead) -> Result<Message, Ending> {
+    async fn give_weights(&self, grant: &mut Grant) -> Result<(), Ending> {
         let rank = self.rank;
         let works = {
             let core = &mut *self.server().locked();
@@ -374,29 +395,66 @@ impl Session {
             self.wait_while(|core| !core.ledger.pulls.may_pull(rank)).await?;
         }
         let mut core = self.server().locked();
-        head.version = core.ledger.version;
+        let version = core.ledger.version;
         if works {
-            core.ledger.pulls.pulled(rank, head.version);
+            core.ledger.pulls.pulled(rank, version);
         }
-        head.weights = true;
-        Ok(Message::Grant(head, core.ledger.part.params[0]))
+        (grant.head.version, grant.head.weights) = (version, true);
+        grant.value = core.ledger.part.params[0];
+        Ok(())
     }
 
-    async fn push(&self, number: u64, push: PushHead, value: f32) -> Result<Message, Ending> {
-        {
-            let inboxes = Arc::clone(&self.server().locked().inboxes);
-            let mut inbox = inboxes[self.rank].write().unwrap_or_else(PoisonError::into_inner);
-            inbox.head = PushHead { form: Form::Dense, ..push };
-            inbox.dense.reserve(PART);
-            inbox.dense.fill(value);
-        }
+    fn receive_gradient(&self, push: PushHead, value: f32) {
+        let inboxes = Arc::clone(&self.server().locked().inboxes);
+        let mut inbox = inboxes[self.rank].write().unwrap_or_else(PoisonError::into_inner);
+        inbox.head = PushHead { form: Form::Dense, ..push };
+        inbox.dense.reserve(PART);
+        inbox.dense.fill(value);
+    }
+
+    async fn push(&self, number: u64, push: PushHead) -> Result<Message, Ending> {
         let mut grant = GrantHead::default();
         if self.server().table.synchronous {
             self.join_step(&push, number, &mut grant).await?;
         } else {
             self.update_at_once(&push, number, &mut grant).await?;
         }
-        self.grant(grant).await
+        self.conclude(&push, grant).await
+    }
+
+    /// The first server has taken a gradient that lies here: so does this one, together with the same others'.
+    async fn apply(&self, number: u64, least: u64, ranks: &[usize]) -> Result<Message, Ending> {
+        let push = {
+            let inboxes = Arc::clone(&self.server().locked().inboxes);
+            let inbox = inboxes[self.rank].read().unwrap_or_else(PoisonError::into_inner);
+            inbox.head
+        };
+        let mut grant = GrantHead::default();
+        if self.server().table.synchronous {
+            self.follow_step(number, ranks, least).await?;
+        } else if self.server().locked().ledger.given[self.rank].take() == Some(number) {
+            self.update_at_once(&push, number, &mut grant).await?;
+        } else {
+            let promise = format!("batch {number} is decided about, and is not here");
+            self.world.book.borrow_mut().breaks(promise);
+            return Err(Ending::Lost);
+        }
+        self.conclude(&push, grant).await
+    }
+
+    /// Answers a push.
+    async fn conclude(&self, push: &PushHead, head: GrantHead) -> Result<Message, Ending> {
+        let mut grant = Grant { head, ..Grant::default() };
+        if push.wants_weights {
+            self.give_weights(&mut grant).await?;
+        }
+        let mut core = self.server().locked();
+        if !grant.head.weights {
+            grant.head.version = core.ledger.version;
+        }
+        let taken = core.ledger.taken[self.rank].take();
+        grant.taken = taken.as_deref().unwrap_or_default().to_vec();
+        Ok(Message::Grant(grant))
     }
 
     async fn join_step(
@@ -417,23 +475,56 @@ impl Session {
                 grant.over = server.table.is_finished(&core);
                 return Ok(());
             }
-            core.given(step) == core.tasks.len()
+            core.given(step) == core.tasks.len() - self.world.schedule.backup_workers
         };
         if complete {
             self.wait_while(|core| core.is_step_held(step)).await?;
             let mut core = server.locked();
+            let given = core.ledger.given.iter().enumerate();
+            let given: Vec<usize> =
+                given.filter(|(_, given)| **given == Some(step)).map(|(rank, _)| rank).collect();
             let before = core.ledger.version;
             server.table.complete_step(&mut core, step);
-            if core.ledger.version > before {
-                let made = (self.generation, self.weights.lineage, core.ledger.version);
-                let value = core.ledger.part.params[0];
-                self.world.book.borrow_mut().makes(self.weights.index, made, value);
-            }
+            self.note_step(&core, before, &given);
         } else {
             self.wait_while(|core| core.ledger.version == step).await?;
         }
         grant.over = server.table.is_finished(&server.locked());
         Ok(())
+    }
+
+    /// Synchronous, where the first server decides: makes the update of the gradients that it took.
+    async fn follow_step(&self, step: u64, ranks: &[usize], least: u64) -> Result<(), Ending> {
+        let own_choice = self.world.mutation == Some(Mutation::TakesOwnChoice);
+        let missing = |core: &Core<DenseTable>| {
+            let is_here = |rank: &usize| core.ledger.given[*rank] == Some(step);
+            !core.may_update(step) || !own_choice && !ranks.iter().all(is_here)
+        };
+        self.wait_while(|core| core.ledger.version == step && missing(core)).await?;
+        {
+            let mut core = self.server().locked();
+            if core.ledger.version == step {
+                let mut ranks = ranks.to_vec();
+                if own_choice {
+                    ranks = (0..core.tasks.len()).collect();
+                    ranks.retain(|rank| core.ledger.given[*rank] == Some(step));
+                }
+                self.server().table.finish_step(&mut core, &ranks);
+                self.note_step(&core, step, &ranks);
+            }
+        }
+        self.wait_while(|core| core.ledger.version < least).await
+    }
+
+    /// Notes a step in the book, if this server has made one since it had `before`.
+    fn note_step(&self, core: &Core<DenseTable>, before: u64, ranks: &[usize]) {
+        if core.ledger.version == before {
+            return;
+        }
+        let mut book = self.world.book.borrow_mut();
+        let made = (self.generation, self.weights.lineage, core.ledger.version);
+        book.makes(self.weights.index, made, core.ledger.part.params[0]);
+        ranks.iter().for_each(|rank| book.counts(self.generation, (before, *rank)));
     }
 
     async fn update_at_once(
@@ -450,10 +541,16 @@ impl Session {
         }
         self.wait_while(|core| server.table.is_early(core, rank, batch)).await?;
         let mut core = server.locked();
+        let before = core.ledger.part.params[0];
         let used = server.table.update(&mut core, (rank, batch), push, None, grant);
         let mut book = self.world.book.borrow_mut();
         if used {
-            book.updates(self.me, (self.generation, self.weights.lineage), batch, grant.staleness);
+            book.updates(
+                (self.me, self.weights.index),
+                (self.generation, self.weights.lineage),
+                (self.task, batch),
+                (before, grant.staleness),
+            );
         }
         book.holds(self.me, &core.ledger.done, core.ledger.part.params[0]);
         Ok(())

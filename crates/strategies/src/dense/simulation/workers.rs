@@ -2,19 +2,21 @@
 //! push, and the chief copies the weights now and then.
 
 use super::{
-    Mutation, STEPS,
+    DenseWorld, Mutation, STEPS,
+    message::{Copied, Grant, Message},
     servers::Checkpoint,
-    world::{Copied, Message, Obstacle, Purpose, World},
 };
 use crate::{
-    StepReport,
+    StepReport, StrategyOptions,
     dense::{
+        is_led,
         message::{GrantHead, PushHead},
         tickets::Progress,
     },
+    simulation::{Obstacle, Purpose, pass},
 };
 use paceline_models::StepLoss;
-use std::{collections::VecDeque, future::poll_fn, rc::Rc, task::Poll};
+use std::{collections::VecDeque, future::poll_fn, ops::Range, rc::Rc, task::Poll};
 
 /// Updates between two checkpoints.
 const SAVE_EVERY: u64 = 5;
@@ -22,7 +24,7 @@ const SAVE_EVERY: u64 = 5;
 const BATCH: u64 = 12;
 
 /// Everything that a worker does.
-pub(super) async fn work(world: Rc<World>, me: usize) {
+pub(super) async fn work(world: Rc<DenseWorld>, me: usize) {
     let mut lineage = 0;
     let mut formed = false;
     loop {
@@ -32,7 +34,7 @@ pub(super) async fn work(world: Rc<World>, me: usize) {
         let Some(rank) = rank else {
             world.book.borrow_mut().breaks(format!(
                 "{} is in no generation it can join",
-                world.schedule.task(world.task(me))
+                world.cast.task(world.task(me))
             ));
             return;
         };
@@ -42,8 +44,11 @@ pub(super) async fn work(world: Rc<World>, me: usize) {
             generation,
             rank,
             workers: world.generation(generation).workers.len() as u64,
+            led: is_led_by_first(&world),
             links: Vec::new(),
             versions: Vec::new(),
+            values: Vec::new(),
+            grants: Vec::new(),
             least: 0,
             dealt: VecDeque::new(),
             fresh: false,
@@ -62,17 +67,31 @@ pub(super) async fn work(world: Rc<World>, me: usize) {
     }
 }
 
+/// Whether the first server decides for the others.
+fn is_led_by_first(world: &DenseWorld) -> bool {
+    let options = StrategyOptions {
+        max_staleness: world.schedule.max_staleness,
+        backup_workers: world.schedule.backup_workers,
+        ..StrategyOptions::default()
+    };
+    is_led(&options, world.cast.synchronous, world.cast.servers)
+}
+
 /// A worker's part in one generation.
 struct SimulatedWorker<'a> {
-    world: &'a Rc<World>,
+    world: &'a Rc<DenseWorld>,
     me: usize,
     generation: u32,
     rank: usize,
     workers: u64,
+    led: bool,
     /// To each server.
     links: Vec<usize>,
-    /// Of the weights that each gave last.
+    /// The weights that each gave last, and their versions.
+    values: Vec<f32>,
     versions: Vec<u64>,
+    /// What each answered last.
+    grants: Vec<GrantHead>,
     /// Weights older than this are of no use.
     least: u64,
     dealt: VecDeque<u64>,
@@ -91,12 +110,14 @@ impl SimulatedWorker<'_> {
             let link = self.world.connect(self.me, server, Purpose::Weights, self.generation)?;
             self.links.push(link);
             self.versions.push(0);
+            self.values.push(0.0);
+            self.grants.push(GrantHead::default());
         }
         // A process that has just begun asks when it needs to.
         if std::mem::replace(formed, true) {
             self.form_again().await?;
         }
-        if self.world.schedule.synchronous {
+        if self.world.cast.synchronous {
             self.send(0, Message::Sum);
             self.receive(0).await?;
             self.train_together().await?;
@@ -121,7 +142,7 @@ impl SimulatedWorker<'_> {
                 if self.world.is_interrupted(self.me, self.generation) {
                     return Poll::Ready(Err(Obstacle::Interrupted));
                 }
-                let found = self.world.accept(self.me, server, Purpose::Lineage, self.generation);
+                let found = self.world.accept(self.me, server, Purpose::Oversight, self.generation);
                 found.map_or(Poll::Pending, |link| Poll::Ready(Ok(link)))
             })
             .await?;
@@ -169,9 +190,9 @@ impl SimulatedWorker<'_> {
         }
     }
 
-    async fn grant(&self, server: usize) -> Result<(GrantHead, f32), Obstacle> {
+    async fn grant(&self, server: usize) -> Result<Grant, Obstacle> {
         match self.receive(server).await? {
-            Message::Grant(head, value) => Ok((head, value)),
+            Message::Grant(grant) => Ok(grant),
             other => unreachable!("{other:?} instead of a grant"),
         }
     }
@@ -188,9 +209,9 @@ impl SimulatedWorker<'_> {
     /// Asks the first server what to do.
     async fn ask(&mut self) -> Result<u64, Obstacle> {
         self.send(0, Message::Ask);
-        let (grant, _) = self.grant(0).await?;
+        let grant = self.grant(0).await?.head;
         self.take_tickets(&grant);
-        if self.world.schedule.synchronous {
+        if self.world.cast.synchronous {
             self.least = grant.version;
         } else if self.world.mutation != Some(Mutation::KeepsUncountedWeights) {
             self.fresh = false;
@@ -202,13 +223,13 @@ impl SimulatedWorker<'_> {
         let mut versions = Vec::new();
         for server in 0..self.links.len() {
             self.send(server, Message::Ask);
-            let (grant, _) = self.grant(server).await?;
-            if server == 0 && !self.world.schedule.synchronous {
+            let grant = self.grant(server).await?.head;
+            if server == 0 && !self.world.cast.synchronous {
                 self.take_tickets(&grant);
             }
             versions.push(grant.version);
         }
-        if self.world.schedule.synchronous {
+        if self.world.cast.synchronous {
             let common = versions.into_iter().min().unwrap_or(0);
             for server in 0..self.links.len() {
                 self.send(server, Message::Settle(common));
@@ -220,51 +241,82 @@ impl SimulatedWorker<'_> {
             self.least = if waits { latest } else { 0 };
         }
         self.fetch().await?;
-        if !self.over && !self.world.schedule.synchronous {
+        if !self.over && !self.world.cast.synchronous {
             self.least = 0;
         }
-        if self.world.schedule.synchronous {
+        if self.world.cast.synchronous {
             self.world.book.borrow_mut().continues(self.generation, self.versions[0]);
         }
         Ok(())
     }
 
-    /// All weights.
+    /// All weights: where the first server leads, its own before the others'.
     async fn fetch(&mut self) -> Result<(), Obstacle> {
-        for server in 0..self.links.len() {
-            self.send(server, Message::Fetch(self.least));
+        let all = self.links.len();
+        let together = !self.led || self.world.mutation == Some(Mutation::FetchesAllAtOnce);
+        let first = if together { all } else { 1 };
+        for servers in [0..first, first..all] {
+            self.fetch_from(servers).await?;
+            if self.world.cast.synchronous {
+                self.least = self.versions[0];
+            }
         }
-        self.collect().await?;
-        if self.world.schedule.synchronous {
-            self.least = self.versions[0];
-        }
+        self.read();
         self.fresh = true;
         Ok(())
     }
 
-    /// Takes the weights that all servers send.
-    async fn collect(&mut self) -> Result<GrantHead, Obstacle> {
-        let mut first = GrantHead::default();
-        let mut values = Vec::new();
-        for server in 0..self.links.len() {
-            let (grant, value) = self.grant(server).await?;
-            if server == 0 {
-                first = grant;
+    async fn fetch_from(&mut self, servers: Range<usize>) -> Result<(), Obstacle> {
+        for server in servers.clone() {
+            self.send(server, Message::Fetch(self.least));
+        }
+        self.collect(servers).await.map(drop)
+    }
+
+    /// Takes the answers that these servers send; says whose gradients are in the update of the last.
+    async fn collect(&mut self, servers: Range<usize>) -> Result<Vec<usize>, Obstacle> {
+        let mut taken = Vec::new();
+        for server in servers {
+            let grant = self.grant(server).await?;
+            self.grants[server] = grant.head;
+            taken = grant.taken;
+            if grant.head.weights {
+                (self.versions[server], self.values[server]) = (grant.head.version, grant.value);
             }
-            self.versions[server] = grant.version;
-            values.push(value);
         }
-        if self.world.schedule.synchronous {
-            self.world.book.borrow_mut().reads(&self.versions, &values);
+        Ok(taken)
+    }
+
+    /// The weights at hand are used.
+    fn read(&self) {
+        if self.world.cast.synchronous {
+            self.world.book.borrow_mut().reads(&self.versions, &self.values);
         }
-        Ok(first)
     }
 
     /// Computes and pushes the gradient of a step or batch.
     async fn push(&mut self, number: u64) -> Result<GrantHead, Obstacle> {
-        let until = self.world.now() + self.world.below(3);
-        poll_fn(|_| if self.world.now() >= until { Poll::Ready(()) } else { Poll::Pending }).await;
-        let synchronous = self.world.schedule.synchronous;
+        pass(self.world, self.world.below(3)).await;
+        self.send_gradient(number);
+        if self.led {
+            self.follow_first(number).await?;
+        } else {
+            self.collect(0..self.links.len()).await?;
+        }
+        let first = self.grants[0];
+        if self.led && !self.world.cast.synchronous {
+            self.fetch().await?;
+        } else {
+            self.read();
+        }
+        self.fresh = true;
+        self.world.book.borrow_mut().arrives(self.me, number);
+        self.take_tickets(&first);
+        Ok(first)
+    }
+
+    fn send_gradient(&self, number: u64) {
+        let synchronous = self.world.cast.synchronous;
         let task = self.world.task(self.me) as u64;
         let (value, share) = if synchronous {
             let value = 1 + (7 * number + 3 * task + u64::from(self.generation)) % 5;
@@ -273,25 +325,51 @@ impl SimulatedWorker<'_> {
             ((1_u32 << number) as f32, BATCH)
         };
         let loss = StepLoss { loss_sum: 0.0, correct: 0, examples: share };
-        if !synchronous {
-            self.world.book.borrow_mut().sends(self.me, number);
+        let mut book = self.world.book.borrow_mut();
+        if synchronous {
+            book.pushes(self.generation, (number, self.rank), &self.versions);
+        } else {
+            book.sends((self.me, self.world.task(self.me)), number, &self.values);
         }
         for server in 0..self.links.len() {
             let head = PushHead {
                 pulled: self.versions[server],
                 rate: 1.0,
-                wants_weights: true,
+                wants_weights: synchronous || !self.led,
+                kept: self.led && server > 0,
                 global: BATCH,
                 step_report: StepReport { loss, ..StepReport::default() },
                 ..PushHead::default()
             };
             self.send(server, Message::Push { number, head, value });
         }
-        let grant = self.collect().await?;
-        self.fresh = true;
-        self.world.book.borrow_mut().arrives(self.me, number);
-        self.take_tickets(&grant);
-        Ok(grant)
+    }
+
+    /// Takes the first server's answer, and has the others do the same with the gradient as it did.
+    async fn follow_first(&mut self, number: u64) -> Result<(), Obstacle> {
+        let ranks = self.collect(0..1).await?;
+        let first = self.grants[0];
+        let synchronous = self.world.cast.synchronous;
+        if synchronous {
+            self.least = first.version;
+        }
+        let others = 1..self.links.len();
+        if first.dropped {
+            return if synchronous { self.fetch_from(others).await } else { Ok(()) };
+        }
+        let hasty = self.world.mutation == Some(Mutation::LandsAtOnce);
+        if hasty && !synchronous {
+            self.send(0, Message::Landed);
+        }
+        for server in others.clone() {
+            let ranks = ranks.clone();
+            self.send(server, Message::Apply { number, least: first.version, ranks });
+        }
+        self.collect(others).await?;
+        if !synchronous && !hasty {
+            self.send(0, Message::Landed);
+        }
+        Ok(())
     }
 
     async fn train_together(&mut self) -> Result<(), Obstacle> {
@@ -300,8 +378,7 @@ impl SimulatedWorker<'_> {
             if self.versions[0] != version {
                 self.fetch().await?;
             }
-            self.push(version).await?;
-            version = self.versions[0];
+            version = self.push(version).await?.version;
             self.world.book.borrow_mut().completes(self.generation, version);
             if self.rank == 0 && version >= self.saved + SAVE_EVERY {
                 self.copy().await?;

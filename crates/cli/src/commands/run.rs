@@ -1,8 +1,8 @@
 //! `paceline run`: a training script of any framework, unchanged, as a run with a verdict.
 
 use crate::{
-    terminal::Terminal,
     terminal::failure::{Exit, FailureExt},
+    terminal::{Terminal, one_line},
 };
 use anyhow::Context;
 use paceline_probes::{JobVerdict, WatchError, WatchOrder, WatchTarget, Watched, judge, watch};
@@ -133,7 +133,7 @@ fn show(terminal: &mut Terminal, run: &RunFolder, view: &RunView) -> anyhow::Res
     terminal.data(format!("verdict     {}", summary.verdict))?;
     terminal.note(format!(
         "run folder  {}\nnext        `paceline report {0}` draws it; `paceline serve` shows it while it runs",
-        run.path().display()
+        one_line(&run.path().display().to_string())
     ));
     Ok(())
 }

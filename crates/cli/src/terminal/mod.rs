@@ -3,6 +3,7 @@
 //! stdout carries data, stderr carries talk. With `--json`, stdout holds exactly one JSON document,
 //! for success and failure alike. Bars are drawn on stderr, and only when a person is watching.
 
+mod ask;
 pub(crate) mod desktop;
 mod escape;
 pub(crate) mod failure;
@@ -16,6 +17,7 @@ pub(crate) mod spark_job;
 mod stand_ins;
 mod table;
 
+pub use ask::Question;
 pub(crate) use escape::one_line;
 pub use job::{JobTerminal, metrics_words};
 pub use progress::{Gauge, Progress, Stages, Unit};

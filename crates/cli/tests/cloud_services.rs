@@ -470,3 +470,24 @@ fn a_running_jobs_rate_is_compared_with_the_plans_while_it_runs() {
     fs::remove_dir_all(here.join("runs")).unwrap();
     assert_eq!([leaves("hopeful"), leaves("careful")], [Value::Null, Value::from("above")]);
 }
+
+#[test]
+fn a_followed_job_is_looked_at_until_it_has_ended_and_what_changes_is_said() {
+    let site = site();
+    let here = site.path();
+    tool(here, "sbatch", "echo 4711");
+    let train = r#"["train", "--model", "softmax", "--data", "generated:digits?examples=600", "--out", "runs"]"#;
+    job_of(here, train, &[("gb = 22", "gb = 0.001"), ("extra_nodes = 1", "max_nodes = 1")]);
+    done(&cloud(here, &["submit", "job.toml", "--target", "slurm"]));
+    let asked = format!("asked=$(grep -c squeue {}/calls)", here.display());
+    let squeue = format!(
+        "{asked}\nif [ $asked -lt 3 ]; then echo PENDING; elif [ $asked -lt 6 ]; then echo RUNNING; else echo COMPLETED; fi"
+    );
+    tool(here, "squeue", &squeue);
+    let shown = done(&cloud(here, &["status", "flowers", "--follow", "--every", "5ms"]));
+    let states: Vec<&str> = shown.lines().filter(|line| line.starts_with("flowers: ")).collect();
+    let expected =
+        ["waiting", "running", "done"].map(|state| format!("flowers: {state} (slurm 4711)"));
+    assert_eq!(states, expected, "{shown}");
+    assert!(shown.contains("; the plan expected "), "{shown}");
+}

@@ -154,3 +154,29 @@ fn a_product_that_another_process_writes_is_left_alone() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(folder.path().join("c.npy").is_file());
 }
+
+/// Only the one that was started is told to stop, as by `kill`; its worker is in the middle of a block that takes seconds.
+#[test]
+fn one_block_stops_in_its_midst_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for workers in ["1", "2"] {
+        let words = ["matmul", "--size", "7000", "--block", "7000", "--threads", "2"];
+        let words = [&words[..], &["--workers", workers, "--out", "c.npy"]].concat();
+        let mut command = command_in(folder.path(), &words);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        // The output is made before the first block is begun, and signals are heard before that.
+        while !folder.path().join("c.npy.partial").exists() {
+            assert!(begun.elapsed() < paceline_testing::HANG, "no work was begun");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        let expected = "stopped before the first of 1 blocks was done; nothing is left of it";
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{workers} workers");
+    }
+}

@@ -86,7 +86,7 @@ fn names_from_data_do_not_command_the_terminal() {
         .output()
         .unwrap();
     let shown = text(&output.stdout) + &text(&output.stderr);
-    assert!(shown.contains(r"bad\x1b]0;gone\x07.jpg"), "{shown:?}");
+    assert!(shown.contains(r"bad\u{1b}]0;gone\u{7}.jpg"), "{shown:?}");
     assert!(!shown.contains('\u{7}') && !shown.contains("\u{1b}[2J"), "{shown:?}");
 }
 

@@ -47,18 +47,65 @@ pub struct CloudCatalogue {
     pub machines: Vec<MachineType>,
     #[serde(rename = "disk")]
     pub disks: Vec<DiskType>,
-    /// Prices of GPUs that are attached to a machine, by the names that the quotas have; of the shipped catalogues Google's has
-    /// some. Others come with machine types of their own.
+    /// GPUs by the names that the quotas have: prices of those that are attached to a machine (of the shipped catalogues Google's
+    /// has some, others come with machine types of their own), and speeds where the shipped list is not to be used.
     #[serde(default, rename = "gpu", skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuType>,
 }
 
-/// What one GPU costs beside its machine.
+/// What one GPU costs beside its machine, and how fast it is by its data sheet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuType {
     pub name: String,
-    pub usd_per_hour: f64,
+    /// Beside the machine's price, where it is attached to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usd_per_hour: Option<f64>,
+    /// How the names of machines begin that it can be attached to; of all where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attaches_to: Option<String>,
+    /// Peak of single-precision arithmetic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fp32_tflops: Option<f64>,
+    /// Peak of mixed precision on tensor cores, without sparsity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixed_tflops: Option<f64>,
+    /// From its own memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_gb_per_s: Option<f64>,
+}
+
+/// The shipped list of speeds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GpuSpeeds {
+    #[allow(dead_code)] // for those who read the file
+    date: String,
+    #[allow(dead_code)]
+    source: String,
+    gpu: Vec<GpuType>,
+}
+
+impl GpuType {
+    /// All whose speed a source tells.
+    #[must_use]
+    pub fn shipped() -> Vec<Self> {
+        let speeds: GpuSpeeds = toml::from_str(include_str!("../catalogues/gpus.toml"))
+            .expect("the shipped list is read by a test");
+        speeds.gpu
+    }
+
+    /// The first figure that cannot be, by its key.
+    fn wrong(&self) -> Option<(&'static str, f64)> {
+        let figures = [
+            ("usd_per_hour", self.usd_per_hour),
+            ("fp32_tflops", self.fp32_tflops),
+            ("mixed_tflops", self.mixed_tflops),
+            ("memory_gb_per_s", self.memory_gb_per_s),
+        ];
+        let found = figures.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        found.into_iter().find(|(_, value)| !(value.is_finite() && *value > 0.0))
+    }
 }
 
 /// One machine type.
@@ -74,6 +121,11 @@ pub struct MachineType {
     /// Speed of one vCPU compared with a core of the machine the job was measured on.
     #[serde(default = "one")]
     pub speed: f64,
+    /// GPUs that it is only rented with, in its price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
+    #[serde(default)]
+    pub gpus: u32,
 }
 
 /// One kind of disk: a price per GB with a speed that follows the size, or tiers.
@@ -236,6 +288,7 @@ impl CloudCatalogue {
     fn parse(file: &str, text: &str) -> Result<Self, CloudError> {
         let found: Self = toml::from_str(text).map_err(|source| CloudError::Toml {
             file: file.to_owned(),
+            what: "catalogue of machines",
             source: Box::new(source),
         })?;
         let bad = |key: String, found: f64, needed| CloudError::Value {
@@ -258,11 +311,14 @@ impl CloudCatalogue {
                     return Err(bad(format!("{key} of {}", machine.name), value, "above zero"));
                 }
             }
+            if machine.gpu.is_some() != (machine.gpus > 0) {
+                let key = format!("gpus of {}", machine.name);
+                return Err(bad(key, f64::from(machine.gpus), "given together with gpu"));
+            }
         }
         for gpu in &found.gpus {
-            if !above(gpu.usd_per_hour) {
-                let key = format!("usd_per_hour of {}", gpu.name);
-                return Err(bad(key, gpu.usd_per_hour, "above zero"));
+            if let Some((key, value)) = gpu.wrong() {
+                return Err(bad(format!("{key} of {}", gpu.name), value, "above zero"));
             }
         }
         for disk in &found.disks {
@@ -314,6 +370,16 @@ mod tests {
             assert_eq!(found.provider, provider);
             assert!(found.date.len() == 7 && found.source.len() > 20, "{found:?}");
             assert!(found.machines.len() >= 8 && found.disks.len() >= 2);
+        }
+    }
+
+    #[test]
+    fn every_gpu_of_the_shipped_list_has_two_figures_to_compare_at_least() {
+        let shipped = GpuType::shipped();
+        assert!(shipped.len() > 4);
+        for gpu in shipped {
+            assert_eq!((gpu.wrong(), gpu.usd_per_hour), (None, None), "{gpu:?}");
+            assert!(gpu.memory_gb_per_s.is_some() && gpu.fp32_tflops.is_some(), "{gpu:?}");
         }
     }
 

@@ -14,14 +14,17 @@ pub enum CloudError {
     #[error("cannot write `{}`", .path.display())]
     Write { path: PathBuf, source: io::Error },
     /// Not TOML, a key that is not known, or one that is missing.
-    #[error("`{file}`")]
-    Toml { file: String, source: Box<toml::de::Error> },
+    #[error("`{file}` is not a {what}")]
+    Toml { file: String, what: &'static str, source: Box<toml::de::Error> },
     /// A value that cannot be.
     #[error("`{file}`: {key} is {found}, must be {needed}")]
     Value { file: String, key: String, found: String, needed: &'static str },
     /// A name that is not in the catalogue.
     #[error("{what} `{name}` is not in the catalogue of {provider}; it has {known}")]
     Unknown { what: &'static str, name: String, provider: String, known: String },
+    /// No machine has the GPUs that were asked for.
+    #[error("the catalogue of {provider} has no machine with {asked}; it has {known}")]
+    NoGpu { asked: String, provider: &'static str, known: String },
     /// No shape satisfies what is required; why each kind of shape fell out.
     #[error("no shape satisfies the job: {reasons}")]
     NoShape { reasons: String },
@@ -82,6 +85,7 @@ impl CloudError {
                 | Self::Name { .. }
                 | Self::Host { .. }
                 | Self::Gpu { .. }
+                | Self::NoGpu { .. }
         )
     }
 }

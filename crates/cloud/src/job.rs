@@ -64,8 +64,14 @@ pub enum DataPlace {
 #[serde(deny_unknown_fields)]
 pub struct MeasuredRate {
     pub examples_per_second: f64,
-    /// Cores that gave that rate.
-    pub cores: f64,
+    /// Cores that gave that rate; left out where GPUs did.
+    #[serde(default)]
+    pub cores: Option<f64>,
+    /// The GPU that gave it, by its name in the catalogue, and how many of them.
+    #[serde(default)]
+    pub gpu: Option<String>,
+    #[serde(default)]
+    pub gpus: Option<f64>,
     /// Memory that one node needs besides its data.
     #[serde(default)]
     pub memory_gib: f64,
@@ -166,6 +172,30 @@ fn ninety() -> f64 {
 /// More nodes than any quota has, and few enough to try them all.
 const MOST_NODES: u32 = 1000;
 
+impl MeasuredRate {
+    /// Whether it says what gave the rate: cores or GPUs.
+    fn check(&self, file: &str) -> Result<(), CloudError> {
+        let refuse = |key: &str, found: Option<f64>, needed| {
+            let found = found.map_or_else(|| "missing".to_owned(), |found| found.to_string());
+            Err(CloudError::Value { file: file.to_owned(), key: key.to_owned(), found, needed })
+        };
+        match (&self.gpu, self.cores, self.gpus) {
+            (None, None, _) => {
+                refuse("measured.cores", None, "given, or measured.gpu: what gave the rate")
+            }
+            (Some(_), Some(_), _) => refuse(
+                "measured.cores",
+                self.cores,
+                "left out beside measured.gpu: what gave the rate",
+            ),
+            (None, _, Some(_)) => {
+                refuse("measured.gpus", self.gpus, "given together with measured.gpu")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Job {
     /// Reads and checks `JOB.toml`.
     pub fn read(path: &Path) -> Result<Self, CloudError> {
@@ -178,6 +208,7 @@ impl Job {
     pub fn parse(file: &str, text: &str) -> Result<Self, CloudError> {
         let job: Self = toml::from_str(text).map_err(|source| CloudError::Toml {
             file: file.to_owned(),
+            what: "job file",
             source: Box::new(source),
         })?;
         job.check(file)?;
@@ -191,7 +222,8 @@ impl Job {
             ("data.passes", Some(self.data.passes)),
             ("data.files", self.data.files),
             ("measured.examples_per_second", Some(self.measured.examples_per_second)),
-            ("measured.cores", Some(self.measured.cores)),
+            ("measured.cores", self.measured.cores),
+            ("measured.gpus", self.measured.gpus),
             ("exchange.gradient_mb", self.exchange.as_ref().map(|exchange| exchange.gradient_mb)),
             ("exchange.batch_size", self.exchange.as_ref().map(|exchange| exchange.batch_size)),
             ("limits.deadline_minutes", self.limits.deadline_minutes),
@@ -220,6 +252,7 @@ impl Job {
                 return refuse(key, value, "zero or above");
             }
         }
+        self.measured.check(file)?;
         if self.shape.max_nodes > MOST_NODES {
             return refuse("shape.max_nodes", f64::from(self.shape.max_nodes), "at most 1000");
         }

@@ -20,6 +20,7 @@
 mod catalogue;
 pub mod check;
 mod error;
+mod gpu;
 mod job;
 mod mode;
 mod plan;
@@ -34,6 +35,7 @@ pub use catalogue::{
     Slope,
 };
 pub use error::CloudError;
+pub use gpu::GpuSpeed;
 pub use job::{
     BatchAccuracy, DataPlace, ExchangeStrategy, GradientExchange, Job, JobData, JobLimits,
     MeasuredRate, ShapeBounds,

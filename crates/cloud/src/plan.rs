@@ -17,9 +17,11 @@
 
 use crate::catalogue::{CloudCatalogue, Disk, DiskRate, MachineType};
 use crate::error::CloudError;
-use crate::job::{DataPlace, ExchangeStrategy, GradientExchange, Job};
+use crate::gpu::{GpuSpeed, NodeType, node_types};
+use crate::job::{DataPlace, ExchangeStrategy, GradientExchange, Job, JobLimits};
 use crate::quota::Demand;
 use crate::reading::{NodeReading, ReadBound};
+use crate::words::{dollars, time};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -90,6 +92,9 @@ pub struct Shape {
     pub read_bound: ReadBound,
     /// GPUs of all nodes that work.
     pub gpus: u32,
+    pub gpu: Option<String>,
+    /// How fast they are beside those that were measured; absent where cores were, and GPUs make nothing faster.
+    pub gpu_speed: Option<GpuSpeed>,
     /// Examples of one update, where nodes exchange gradients.
     pub batch_size: Option<f64>,
     pub accuracy: Option<f64>,
@@ -98,7 +103,7 @@ pub struct Shape {
     pub low: f64,
     /// Nothing overlaps, at three quarters of it.
     pub high: f64,
-    /// Without GPUs where their price is not known; see [`Plan::gpu_usd_per_hour`].
+    /// Without GPUs where their price is not known; see [`Plan::gpu_price_known`].
     pub usd: f64,
     pub bound: Bound,
     pub parts: Parts,
@@ -126,10 +131,8 @@ pub struct Plan {
     /// Of the prices.
     pub catalogue_date: String,
     pub catalogue_source: String,
-    /// The GPU that was asked for, by the quota's name.
-    pub gpu: Option<String>,
-    /// Its price; `None` where the catalogue has none, and then no cost includes it.
-    pub gpu_usd_per_hour: Option<f64>,
+    /// Whether every cost includes the GPUs of its shape; of the one that was asked for the catalogue may have no price.
+    pub gpu_price_known: bool,
     /// Examples of all passes, by which a time becomes a rate.
     pub examples: f64,
     /// Shapes considered, those that fell out included.
@@ -152,7 +155,7 @@ impl Plan {
                 key: "[[accuracy]] in the job's file: which batch size reaches what",
             });
         }
-        let machines = candidates(job, catalogue)?;
+        let types = node_types(job, catalogue)?;
         let mut plan = Self {
             job: job.name.clone(),
             objective,
@@ -160,18 +163,20 @@ impl Plan {
             region: catalogue.region.clone(),
             catalogue_date: catalogue.date.clone(),
             catalogue_source: catalogue.source.clone(),
-            gpu: job.shape.gpu.clone(),
-            gpu_usd_per_hour: gpu_price(job, catalogue),
+            gpu_price_known: types
+                .iter()
+                .filter_map(|node| node.gpus)
+                .all(|gpus| gpus.usd_per_hour.is_some()),
             examples: job.data.examples * job.data.passes,
             considered: 0,
             refused: BTreeMap::new(),
             shapes: Vec::new(),
         };
-        for machine in machines {
+        for node in types {
             for nodes in 1..=job.shape.max_nodes {
                 for (batch, accuracy) in job.batches() {
                     plan.considered += 1;
-                    match best_disk(job, catalogue, machine, nodes, (batch, accuracy), objective) {
+                    match best_disk(job, catalogue, node, nodes, (batch, accuracy), objective) {
                         Ok(shape) => plan.shapes.push(shape),
                         Err(reason) => *plan.refused.entry(reason).or_default() += 1,
                     }
@@ -186,7 +191,8 @@ impl Plan {
                 .take(3)
                 .map(|(reason, count)| format!("{reason} ({count} shapes)"))
                 .collect();
-            return Err(CloudError::NoShape { reasons: words.join("; ") });
+            let reasons = words.join("; ") + &without_limits(job, catalogue);
+            return Err(CloudError::NoShape { reasons });
         }
         mark_pareto(&mut plan.shapes);
         plan.shapes.sort_by(|a, b| rank(a, b, objective));
@@ -205,14 +211,25 @@ impl Plan {
     }
 }
 
-fn candidates<'a>(
-    job: &Job,
-    catalogue: &'a CloudCatalogue,
-) -> Result<Vec<&'a MachineType>, CloudError> {
-    if job.shape.machines.is_empty() {
-        return Ok(catalogue.machines.iter().collect());
+/// What would be possible if it were allowed.
+fn without_limits(job: &Job, catalogue: &CloudCatalogue) -> String {
+    let free = Job { limits: JobLimits::default(), ..job.clone() };
+    if free.limits == job.limits {
+        return String::new();
     }
-    job.shape.machines.iter().map(|name| catalogue.machine(name)).collect()
+    let best = |objective| Some(Plan::new(&free, catalogue, objective).ok()?.chosen().clone());
+    best(Objective::Time).zip(best(Objective::Cost)).map_or_else(
+        String::new,
+        |(soonest, cheapest)| {
+            format!(
+                "; without [limits] the soonest takes {} for ${}, the cheapest {} for ${}",
+                time(soonest.seconds),
+                dollars(soonest.usd),
+                time(cheapest.seconds),
+                dollars(cheapest.usd)
+            )
+        },
+    )
 }
 
 fn rank(a: &Shape, b: &Shape, objective: Objective) -> std::cmp::Ordering {
@@ -234,11 +251,12 @@ fn rank(a: &Shape, b: &Shape, objective: Objective) -> std::cmp::Ordering {
 fn best_disk(
     job: &Job,
     catalogue: &CloudCatalogue,
-    machine: &MachineType,
+    node: NodeType<'_>,
     nodes: u32,
     batch: (Option<f64>, Option<f64>),
     objective: Objective,
 ) -> Result<Shape, String> {
+    let machine = node.machine;
     if job.measured.memory_gib > machine.memory_gib {
         return Err(format!("less memory than the {} GiB a node needs", job.measured.memory_gib));
     }
@@ -246,11 +264,12 @@ fn best_disk(
         return Err("accuracy below the limit".to_owned());
     }
     let machines = nodes + job.shape.extra_nodes;
-    let bare = demand(job, machine, nodes, None);
+    let bare = demand(job, node, nodes, None);
     if let Some(short) = job.quota.shortages(&bare).first() {
         return Err(format!("quota of {}", short.what));
     }
-    let compute = compute_seconds(job, machine, nodes);
+    let speed = node.speed(job, catalogue)?;
+    let compute = compute_seconds(job, node, nodes, speed.map_or(1.0, |speed| speed.expected));
     let mut why = "no disk holds a node's data within the disk quota".to_owned();
     let mut best: Option<Shape> = None;
     for kind in &catalogue.disks {
@@ -261,7 +280,7 @@ fn best_disk(
         let reading = NodeReading::of(job, machine, nodes);
         let wanted = if on_disk > 0.0 { reading.within(compute) } else { DiskRate::default() };
         let Some(disk) = kind.choose(SYSTEM_GB + on_disk * ROOM, wanted, most) else { continue };
-        let shape = estimate(job, catalogue, machine, nodes, (disk, wanted), batch);
+        let shape = estimate(job, (node, speed), nodes, (disk, wanted), batch);
         if job.limits.deadline_minutes.is_some_and(|limit| shape.seconds > limit * 60.0) {
             why = "later than the deadline".to_owned();
             continue;
@@ -277,24 +296,26 @@ fn best_disk(
     best.ok_or(why)
 }
 
-fn demand(job: &Job, machine: &MachineType, nodes: u32, disk: Option<&Disk>) -> Demand {
-    let mut demand = Demand::of(machine, nodes + job.shape.extra_nodes, disk);
-    if let Some(gpu) = &job.shape.gpu {
-        demand.gpus.insert(gpu.clone(), f64::from(nodes * job.shape.gpus_per_node));
+fn demand(job: &Job, node: NodeType<'_>, nodes: u32, disk: Option<&Disk>) -> Demand {
+    let machines = nodes + job.shape.extra_nodes;
+    let mut demand = Demand::of(node.machine, machines, disk);
+    if let Some(gpus) = node.gpus {
+        let having = if gpus.built_in { machines } else { nodes };
+        demand.gpus.insert(gpus.name.to_owned(), f64::from(having * gpus.count));
     }
     demand
 }
 
-/// Seconds of computing at the measured rate per core.
-fn compute_seconds(job: &Job, machine: &MachineType, nodes: u32) -> f64 {
-    let per_core = job.measured.examples_per_second / job.measured.cores * machine.speed;
-    job.data.examples * job.data.passes / (per_core * machine.vcpus * f64::from(nodes))
-}
-
-/// Dollars of one GPU for an hour, where the catalogue has it.
-fn gpu_price(job: &Job, catalogue: &CloudCatalogue) -> Option<f64> {
-    let name = job.shape.gpu.as_ref()?;
-    catalogue.gpus.iter().find(|gpu| gpu.name == *name).map(|gpu| gpu.usd_per_hour)
+/// Seconds of computing at the measured rate per core or, where a GPU was measured, per GPU that is so many times as fast.
+fn compute_seconds(job: &Job, node: NodeType<'_>, nodes: u32, gpu_speed: f64) -> f64 {
+    let (measured, rate) = (&job.measured, job.measured.examples_per_second);
+    let one = match (measured.cores, node.gpus) {
+        (None, Some(gpus)) => {
+            rate / measured.gpus.unwrap_or(1.0) * gpu_speed * f64::from(gpus.count)
+        }
+        (cores, _) => rate / cores.unwrap_or(1.0) * node.machine.speed * node.machine.vcpus,
+    };
+    job.data.examples * job.data.passes / (one * f64::from(nodes))
 }
 
 /// Seconds that gradients are under way.
@@ -327,13 +348,15 @@ fn exchange_seconds(
 
 fn estimate(
     job: &Job,
-    catalogue: &CloudCatalogue,
-    machine: &MachineType,
+    (node, speed): (NodeType<'_>, Option<GpuSpeed>),
     nodes: u32,
     (disk, disk_use): (Disk, DiskRate),
     (batch, accuracy): (Option<f64>, Option<f64>),
 ) -> Shape {
-    let compute = compute_seconds(job, machine, nodes);
+    let machine = node.machine;
+    let compute_at = |speed: f64| compute_seconds(job, node, nodes, speed);
+    let GpuSpeed { low: slow, expected, high: fast } = speed.unwrap_or(GpuSpeed::SAME);
+    let compute = compute_at(expected);
     let reading = NodeReading::of(job, machine, nodes);
     let (input, read_bound) = match job.data.place {
         DataPlace::Disk => reading.on_disk(&disk),
@@ -348,9 +371,9 @@ fn estimate(
     let seconds = start + (compute / usual).max(input) + exchange;
     let parts = Parts { start, compute, input, exchange };
     let machines = f64::from(nodes + job.shape.extra_nodes);
-    let gpus = nodes * job.shape.gpus_per_node;
-    let usd_per_hour = machines * (machine.usd_per_hour + disk.usd_per_month / MONTH)
-        + f64::from(gpus) * gpu_price(job, catalogue).unwrap_or(0.0);
+    let gpu_usd = node.gpus.and_then(|gpus| gpus.usd_per_hour).unwrap_or(0.0);
+    let usd_per_hour =
+        machines * (machine.usd_per_hour + disk.usd_per_month / MONTH) + f64::from(nodes) * gpu_usd;
     Shape {
         machine: machine.name.clone(),
         nodes,
@@ -358,16 +381,18 @@ fn estimate(
         batch_size: batch,
         accuracy,
         seconds,
-        low: start + (compute / best).max(input).max(exchange),
-        high: start + compute / worst + input + exchange,
+        low: start + (compute_at(fast) / best).max(input).max(exchange),
+        high: start + compute_at(slow) / worst + input + exchange,
         usd: usd_per_hour * seconds / 3600.0,
         bound: parts.bound(),
         parts,
-        demand: demand(job, machine, nodes, Some(&disk)),
+        demand: demand(job, node, nodes, Some(&disk)),
         disk,
         disk_use,
         read_bound,
-        gpus,
+        gpus: node.gpus.map_or(0, |gpus| gpus.count * nodes),
+        gpu: node.gpus.map(|gpus| gpus.name.to_owned()),
+        gpu_speed: speed,
         pareto: false,
     }
 }
@@ -514,22 +539,13 @@ mod tests {
     }
 
     #[test]
-    fn gpus_cost_what_the_catalogue_says_and_their_price_is_missing_where_it_says_nothing() {
-        let with = |gpu: &str| {
-            let shape = "[shape]\nmachines = ['n1-standard-2']\nmax_nodes = 2\n";
-            let job = flowers(&format!("{shape}gpus_per_node = 1\ngpu = '{gpu}'\n"));
-            Plan::new(&job, &gcp(), Objective::Time).unwrap()
-        };
-        // K80 are not rented any more, so that the shipped catalogue has no price of them.
-        let without = with("K80");
-        assert_eq!((without.gpu_usd_per_hour, without.chosen().gpus), (None, 2));
-        for gpu in gcp().gpus {
-            let plan = with(&gpu.name);
-            assert_eq!(plan.gpu_usd_per_hour, Some(gpu.usd_per_hour));
-            let more = plan.chosen().usd - without.chosen().usd;
-            let gpus = 2.0 * gpu.usd_per_hour * plan.chosen().seconds / 3600.0;
-            assert!((more - gpus).abs() < 1e-9, "{}: {more}", gpu.name);
-        }
+    fn a_deadline_that_no_shape_keeps_is_told_what_would_be_possible() {
+        let late = flowers("[limits]\ndeadline_minutes = 0.1\n");
+        let error = Plan::new(&late, &gcp(), Objective::Cost).unwrap_err().to_string();
+        let soonest = Plan::new(&flowers(""), &gcp(), Objective::Time).unwrap();
+        let expected =
+            format!("without [limits] the soonest takes {}", time(soonest.chosen().seconds));
+        assert!(error.contains("later than the deadline") && error.contains(&expected), "{error}");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::time::UNIX_EPOCH;
 
 /// Rows that a thread makes at a time.
 const ROWS: usize = 64;
+/// Values that are read or made before it is asked whether to stop: a fraction of a second, also from a slow disk.
+const UNASKED: usize = 1 << 23;
 
 /// One of the two matrices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +86,7 @@ pub(crate) enum Side {
 
 /// Where a worker gets its blocks from.
 pub(crate) trait BlockSource {
-    /// Fills the beginning of `to` with block `(row, column)` of one factor.
+    /// Fills the beginning of `to` with block `(row, column)` of one factor; [`MatmulError::Stopped`] once `stop` says so.
     fn load(
         &mut self,
         compute: &Compute,
@@ -92,6 +94,7 @@ pub(crate) trait BlockSource {
         side: Side,
         block: (usize, usize),
         to: &mut [f32],
+        stop: &dyn Fn() -> bool,
     ) -> Result<(), MatmulError>;
 }
 
@@ -116,9 +119,20 @@ impl BlockSource for Matrices {
         side: Side,
         (row, column): (usize, usize),
         to: &mut [f32],
+        stop: &dyn Fn() -> bool,
     ) -> Result<(), MatmulError> {
         let matrix = if side == Side::Left { &mut self.left } else { &mut self.right };
-        matrix.block(compute, plan.range(row), plan.range(column), to)
+        let (rows, columns) = (plan.range(row), plan.range(column));
+        let strip = (UNASKED / columns.len()).max(1).next_multiple_of(ROWS);
+        for from in rows.clone().step_by(strip) {
+            if stop() {
+                return Err(MatmulError::Stopped);
+            }
+            let part = from..(from + strip).min(rows.end);
+            let at = (from - rows.start) * columns.len();
+            matrix.block(compute, part, columns.clone(), &mut to[at..])?;
+        }
+        Ok(())
     }
 }
 

@@ -157,7 +157,7 @@ pub(crate) fn run_with(
         let _ = fs::remove_file(partial); // a partial file without a state file cannot be resumed
     }
     let outcome = result?;
-    if let (false, true, Some(partial)) = (outcome.complete, settings.state.is_none(), &partial) {
+    if let (false, true, Some(partial)) = (outcome.complete, nothing_kept, &partial) {
         let _ = fs::remove_file(partial);
     }
     if outcome.complete {

@@ -16,9 +16,15 @@ use std::{
     collections::HashSet,
     io::{self, BufRead, BufReader, ErrorKind, Write},
     path::PathBuf,
-    process::{Child, ExitStatus},
+    process::{Child, ChildStdout, ExitStatus},
     sync::atomic::AtomicBool,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
 };
+
+/// How often it is asked whether to stop while a worker process says nothing.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Everything a worker must know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,16 +138,14 @@ impl Order {
             unsent => (Ok(()), unsent),
         };
         if let (Ok(()), Some(output)) = (&outcome, output) {
-            for line in BufReader::new(output).lines() {
-                let said = line.ok().and_then(|line| serde_json::from_str(&line).ok());
-                match said {
-                    Some(WorkerLine::Part(part)) => outcome = give(part),
-                    Some(WorkerLine::Failed(reason)) => outcome = Err(failed(reason)),
-                    None => {}
-                }
-                if outcome.is_err() || stopped() {
-                    break;
-                }
+            let lines = lines_of(output);
+            while outcome.is_ok() && !stopped() {
+                outcome = match lines.recv_timeout(LOOK) {
+                    Ok(WorkerLine::Part(part)) => give(part),
+                    Ok(WorkerLine::Failed(reason)) => Err(failed(reason)),
+                    Err(RecvTimeoutError::Timeout) => Ok(()),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
             }
         }
         drop(input);
@@ -157,6 +161,21 @@ impl Order {
             Err(error) => Err(failed(format!("cannot wait for it: {error}"))),
         }
     }
+}
+
+/// What a worker process says, line by line, until it ends. Read by a thread of its own: one in the middle of a job says nothing,
+/// and the thread that waits for it must hear when to stop.
+fn lines_of(output: ChildStdout) -> mpsc::Receiver<WorkerLine> {
+    let (give, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let said = BufReader::new(output).lines().map_while(Result::ok);
+        for line in said.filter_map(|line| serde_json::from_str(&line).ok()) {
+            if give.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
 }
 
 fn ending(status: ExitStatus) -> String {

@@ -82,6 +82,20 @@ pub fn bytes(text: &str) -> Result<f64, String> {
     quantity(text, byte_scale, ["B", "MB", "MiB", "GiB"], "a size such as 16GiB or 500MB")
 }
 
+/// Bytes above zero.
+pub fn positive_bytes(text: &str) -> Result<f64, String> {
+    match bytes(text)? {
+        found if found > 0.0 => Ok(found),
+        _ => Err("expected a size above zero".to_owned()),
+    }
+}
+
+/// A number above zero, without a unit.
+pub fn positive_number(text: &str) -> Result<f64, String> {
+    let found = text.trim().parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    found.ok_or_else(|| "expected a number above zero".to_owned())
+}
+
 /// Bytes of memory that are to be used: whole, and at least one.
 pub fn whole_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? as u64 {

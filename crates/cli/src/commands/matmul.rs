@@ -203,14 +203,18 @@ fn forget(args: &Args, settings: &MatmulSettings) -> anyhow::Result<()> {
 
 /// Says how far it came, and how to go on.
 fn stopped(settings: &MatmulSettings, outcome: &ProductOutcome, terminal: &Terminal) -> Exit {
-    let state = settings.state.as_deref().unwrap_or_else(|| Path::new(""));
-    terminal.note(format!(
-        "stopped after {} of {} blocks; the same call continues from there (`{}`)",
-        outcome.done,
-        outcome.plan.jobs(),
-        state.display()
-    ));
-    Exit::Interrupted
+    let jobs = outcome.plan.jobs();
+    terminal.note(match settings.state.as_deref().filter(|_| outcome.done > 0) {
+        Some(state) => format!(
+            "stopped after {} of {jobs} blocks; the same call continues from there (`{}`)",
+            outcome.done,
+            state.display()
+        ),
+        None => {
+            format!("stopped before the first of {jobs} blocks was done; nothing is left of it")
+        }
+    });
+    terminal.signalled().unwrap_or(Exit::Interrupted)
 }
 
 /// Starts this program again as one worker.

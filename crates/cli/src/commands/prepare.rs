@@ -8,7 +8,7 @@ use crate::arguments::idle_flags::Typed;
 use crate::arguments::limits::{parse_limit, parse_pixels};
 use crate::terminal::failure::{Exit, FailureExt, usage};
 use crate::terminal::recorder::{record, say};
-use crate::terminal::{Table, Terminal, Unit, show_count};
+use crate::terminal::{Table, Terminal, Unit, one_line, show_count};
 use paceline_data::rejects::Reject;
 use paceline_data::store;
 use paceline_prepare::photos::{
@@ -265,7 +265,7 @@ pub(super) fn warn_of_rejects(rejects: &[Reject], photos: u64, terminal: &Termin
     }
     let mut text = format!("{} of {photos} photos were rejected:", rejects.len());
     for reject in rejects.iter().take(SHOWN) {
-        text.push_str(&format!("\n  {}: {}", reject.path, reject.reason));
+        text.push_str(&format!("\n  {}", one_line(&format!("{}: {}", reject.path, reject.reason))));
     }
     if rejects.len() > SHOWN {
         text.push_str(&format!("\n  and {} more; --json lists all", rejects.len() - SHOWN));

@@ -285,7 +285,8 @@ impl Tour<'_> {
         self.belongings.record()?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            return Err(anyhow::anyhow!("`{line}` failed: {}\n{}", output.status, said.trim_end()))
+            return Err(anyhow::anyhow!("{}", said.trim_end()))
+                .with_context(|| format!("`{line}` failed: {}", output.status))
                 .hint(format!("what it made so far is in `{}`", self.out.display()));
         }
         serde_json::from_slice(&output.stdout)

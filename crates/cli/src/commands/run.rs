@@ -2,7 +2,7 @@
 
 use crate::{
     terminal::failure::{Exit, FailureExt},
-    terminal::{Terminal, typed_path},
+    terminal::{Terminal, one_line, typed_path},
 };
 use anyhow::Context;
 use paceline_probes::{JobVerdict, WatchError, WatchOrder, WatchTarget, Watched, judge, watch};
@@ -122,7 +122,7 @@ fn show(terminal: &mut Terminal, run: &RunFolder, view: &RunView) -> anyhow::Res
     terminal.data(format!("verdict     {}", summary.verdict))?;
     terminal.note(format!(
         "run folder  {}\nnext        `paceline report {}` draws it; `paceline serve` shows it while it runs",
-        run.path().display(),
+        one_line(&run.path().display().to_string()),
         typed_path(run.path())
     ));
     Ok(())

@@ -1,5 +1,6 @@
 //! The tasks of a cluster on stderr: a table that is redrawn on a terminal, and a line every few seconds elsewhere.
 
+use super::one_line;
 use paceline_jobs::MissingTask;
 use std::{
     io::{self, IsTerminal, Write},
@@ -37,7 +38,7 @@ impl MemberTable {
             shown.lines = 0;
         }
         // When stderr is closed, there is no one to tell.
-        let _ = writeln!(io::stderr(), "{text}");
+        let _ = writeln!(io::stderr(), "{}", one_line(text));
     }
 
     /// Shows which tasks are missing, unless that was just said.
@@ -56,7 +57,8 @@ impl MemberTable {
             let drawn = shown.as_ref().map_or(0, |last| last.lines);
             let all = missing.len() + joined;
             let mut lines = vec![format!("{joined} of {all} tasks joined")];
-            lines.extend(missing.iter().map(|task| format!("  {}", waiting_for(task))));
+            let waiting = missing.iter().map(|task| format!("  {}", one_line(&waiting_for(task))));
+            lines.extend(waiting);
             let _ = io::stderr().write_all(draw(&lines, live, drawn).as_bytes());
             let (at, missing) = (Instant::now(), missing.len());
             *shown = Some(Shown { at, missing, lines: lines.len() });

@@ -3,7 +3,9 @@
 //! stdout carries data, stderr carries talk. With `--json`, stdout holds exactly one JSON document,
 //! for success and failure alike. Bars are drawn on stderr, and only when a person is watching.
 
+mod ask;
 pub(crate) mod desktop;
+mod escape;
 pub(crate) mod failure;
 mod job;
 mod members;
@@ -17,6 +19,8 @@ mod stand_ins;
 mod streams;
 mod table;
 
+pub use ask::Question;
+pub(crate) use escape::one_line;
 pub use job::{JobTerminal, metrics_words};
 pub use progress::{Gauge, Progress, Stages, Unit};
 pub use quantities::{show_bytes, show_count, show_dollars, show_seconds};
@@ -36,7 +40,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use streams::{is_reader_gone, printable, text_stream};
+use streams::{is_reader_gone, text_stream};
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
@@ -105,7 +109,7 @@ impl Terminal {
 
     /// Data for people, on stdout; nothing with `--json`.
     pub fn data(&self, text: impl Display) -> anyhow::Result<()> {
-        if self.json { Ok(()) } else { self.stdout(&printable(&text.to_string())) }
+        if self.json { Ok(()) } else { self.stdout(&escape::lines(&text.to_string())) }
     }
 
     /// The result as JSON on stdout; nothing without `--json`.
@@ -116,20 +120,20 @@ impl Terminal {
     /// Talk: what is going on, on stderr.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            self.stderr(&printable(&text.to_string()));
+            self.stderr(&escape::lines(&text.to_string()));
         }
     }
 
     /// A doubt the user should know of, even with `--quiet`.
     pub fn warn(&self, text: impl Display) {
         let text = text.to_string();
-        let text = printable(&text);
+        let text = escape::lines(&text);
         self.stderr(&format!("{YELLOW}{BOLD}warning{RESET}{BOLD}:{RESET} {text}"));
     }
 
     /// A bar with rate and time left; draws nothing with `--quiet`, or when stderr is not a terminal.
     pub fn progress(&self, what: impl Into<String>, total: Option<u64>, unit: Unit) -> Progress {
-        Progress::start(&self.bars, what.into(), total, unit)
+        Progress::start(&self.bars, one_line(&what.into()).into_owned(), total, unit)
     }
 
     /// Bars for work that goes from stage to stage.
@@ -184,13 +188,16 @@ impl Terminal {
             hint
         };
         let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
-        let message = error.to_string();
-        let message = printable(&message);
-        let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {message}");
-        for cause in causes.iter().map(|cause| printable(cause)) {
-            text.push_str(&format!("\n  {DIM}caused by:{RESET} {cause}"));
+        let said = error.to_string();
+        let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {}", one_line(&said));
+        for cause in &causes {
+            text.push_str(&format!(
+                "\n  {DIM}caused by:{RESET} {}",
+                escape::lines(cause.trim_end())
+            ));
         }
-        if let Some(hint) = hint.map(printable) {
+        if let Some(hint) = hint {
+            let hint = one_line(hint);
             text.push_str(&format!("\n\n{CYAN}{BOLD}hint{RESET}{BOLD}:{RESET} {hint}"));
         }
         self.stderr(&text);
@@ -198,7 +205,7 @@ impl Terminal {
         let exit = exit_of(error).or(passing).unwrap_or(Exit::Failed);
         if self.json {
             let document = serde_json::json!({
-                "error": error.to_string(), "causes": causes, "hint": hint, "exit": exit.code(),
+                "error": said, "causes": causes, "hint": hint, "exit": exit.code(),
             });
             // stdout may be closed; the text on stderr has been said already.
             let _ = self.json(&document);

@@ -1,5 +1,6 @@
 //! Progress bars: how far, how fast, how long still.
 
+use super::one_line;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Progress {
 
     /// Says something short behind the bar: a loss, a count of rejects.
     pub fn message(&self, text: impl Into<String>) {
-        self.bar.set_message(text.into());
+        self.bar.set_message(one_line(&text.into()).into_owned());
     }
 }
 

@@ -1,9 +1,8 @@
-//! Standard output as data, and text that a terminal shows as it is written.
+//! Standard output as data, and paths as they are typed.
 
 use anstream::AutoStream;
 use paceline_probes::shell_word;
-use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -59,31 +58,6 @@ pub(super) fn is_reader_gone(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Text with its control characters spelled out, line ends and tabs excepted: names of files and classes come from data, and a
-/// terminal obeys what it is sent. Marks that turn the direction of writing count as such.
-pub(super) fn printable(text: &str) -> Cow<'_, str> {
-    let commands = |c: char| {
-        c.is_control() && !matches!(c, '\n' | '\t')
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(commands) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        match (commands(c), u32::from(c)) {
-            (false, _) => shown.push(c),
-            (true, code @ 0..=0xff) => {
-                let _ = write!(shown, "\\x{code:02x}");
-            }
-            (true, code) => {
-                let _ = write!(shown, "\\u{{{code:x}}}");
-            }
-        }
-    }
-    Cow::Owned(shown)
-}
-
 /// A path as it is typed in a command that people copy.
 pub(crate) fn typed_path(path: &Path) -> String {
     let shown = path.display().to_string();
@@ -115,12 +89,5 @@ mod tests {
         assert!(!is_reader_gone(&link));
         let full = of_stdout(io::Error::from(io::ErrorKind::StorageFull));
         assert!(!is_reader_gone(&anyhow::Error::from(full)));
-    }
-
-    #[test]
-    fn what_a_terminal_would_obey_is_spelled_out() {
-        assert!(matches!(printable("a\tb\nä – ≤"), Cow::Borrowed(_)));
-        assert_eq!(printable("da\x1b[2Jisy\r\u{9b}7\u{7f}"), r"da\x1b[2Jisy\x0d\x9b7\x7f");
-        assert_eq!(printable("gpj.\u{202e}exe"), r"gpj.\u{202e}exe");
     }
 }

@@ -1,8 +1,9 @@
 //! Plain tables for the terminal: aligned, no frames, copied into a mail without damage.
 
+use super::one_line;
 use std::fmt;
 
-/// Rows under a header; numbers (cells that start with a digit or sign) align right.
+/// Rows under a header; numbers (cells that start with a digit or sign) align right. A cell is one line, whatever name it holds.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     header: Vec<String>,
@@ -12,13 +13,17 @@ pub struct Table {
 impl Table {
     /// A table with these columns.
     pub fn new<S: Into<String>>(header: impl IntoIterator<Item = S>) -> Self {
-        Self { header: header.into_iter().map(Into::into).collect(), rows: Vec::new() }
+        Self { header: cells(header), rows: Vec::new() }
     }
 
     /// Adds a row; missing cells stay empty.
-    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+    pub fn row<S: Into<String>>(&mut self, row: impl IntoIterator<Item = S>) {
+        self.rows.push(cells(row));
     }
+}
+
+fn cells<S: Into<String>>(texts: impl IntoIterator<Item = S>) -> Vec<String> {
+    texts.into_iter().map(|text| one_line(&text.into()).into_owned()).collect()
 }
 
 fn looks_numeric(cell: &str) -> bool {
@@ -66,6 +71,13 @@ mod tests {
         table.row(["daisy", "7"]);
         table.row(["tulips", "120"]);
         assert_eq!(table.to_string(), "class   photos\ndaisy        7\ntulips     120\n");
+    }
+
+    #[test]
+    fn a_line_end_in_a_name_made_a_row_of_its_own() {
+        let mut table = Table::new(["run", "status"]);
+        table.row(["a\nb  done", "died"]);
+        assert_eq!(table.to_string(), "run         status\na\\nb  done  died\n");
     }
 
     #[test]

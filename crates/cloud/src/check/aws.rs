@@ -1,6 +1,6 @@
 //! `aws`: who is logged in and may rent machines, the vCPU and disk quotas less what runs already, whether the region offers the instance type.
 //!
-//! Elastic addresses have a quota too, but machines get addresses of their own, which do not count against it.
+//! Machines with GPUs count against vCPU quotas of their own. Elastic addresses have a quota too, but machines get addresses of their own, which do not count against it.
 
 use super::{AccountCheck, CheckRequest, Finding, bucket, number, or_unknown, without};
 use crate::error::CloudError;
@@ -10,6 +10,8 @@ use serde_json::Value;
 
 /// Quota codes of the EC2 and EBS services.
 const STANDARD_VCPUS: &str = "L-1216C47A";
+const G_AND_VT_VCPUS: &str = "L-DB2E81BA";
+const P_VCPUS: &str = "L-417A185B";
 const GP3_TIB: &str = "L-7A658B76";
 const ST1_TIB: &str = "L-82ACEF56";
 
@@ -28,17 +30,19 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
         findings.push(Finding::yes(format!("logged in as {name}")));
         permissions(request, name, &|words| tool.json(&call(words)), &mut findings)?;
     }
+    let machine = request.machine.as_deref().unwrap_or_default();
+    let vcpus = vcpu_quota(machine).unwrap_or(STANDARD_VCPUS);
     for service in ["ec2", "ebs"] {
         let quotas =
             tool.json(&call(&["service-quotas", "list-service-quotas", "--service-code", service]));
         if let Some(quotas) = or_unknown("quotas", quotas, &mut findings)? {
-            note(&quotas, &mut left);
+            note(&quotas, vcpus, &mut left);
         }
     }
     let states = "Name=instance-state-name,Values=pending,running";
     let instances = tool.json(&call(&["ec2", "describe-instances", "--filters", states]));
     if let Some(instances) = or_unknown("running instances", instances, &mut findings)? {
-        take(&mut left.vcpus, standard_vcpus(&instances));
+        take(&mut left.vcpus, used_vcpus(&instances, vcpus));
     }
     let volumes = tool.json(&call(&["ec2", "describe-volumes"]));
     if let Some(volumes) = or_unknown("volumes", volumes, &mut findings)? {
@@ -128,21 +132,34 @@ fn take(left: &mut Option<f64>, used: f64) {
     }
 }
 
-/// vCPUs of instances of the families that the standard quota covers: A, C, D, H, I, M, R, T and Z, but not such as `inf1` or `hpc7`.
-fn standard_vcpus(answer: &Value) -> f64 {
+/// The quota that instances of a type count against: A, C, D, H, I, M, R, T and Z, but not such as `inf1` or `hpc7`, have one
+/// together, and so have G and VT, and P.
+fn vcpu_quota(machine: &str) -> Option<&'static str> {
+    let letters: String = machine.chars().take_while(char::is_ascii_alphabetic).collect();
+    match letters.as_str() {
+        "vt" => Some(G_AND_VT_VCPUS),
+        other if ["dl", "inf", "hpc", "trn", "mac"].iter().any(|own| other.starts_with(own)) => {
+            None
+        }
+        other if other.starts_with('g') => Some(G_AND_VT_VCPUS),
+        other if other.starts_with('p') => Some(P_VCPUS),
+        other if other.starts_with(|c| "acdhimrtz".contains(c)) => Some(STANDARD_VCPUS),
+        _ => None,
+    }
+}
+
+/// vCPUs of running instances that count against a quota.
+fn used_vcpus(answer: &Value, quota: &str) -> f64 {
     let reservations = answer["Reservations"].as_array().into_iter().flatten();
     let instances = reservations.filter_map(|each| each["Instances"].as_array()).flatten();
-    let standard = instances.filter(|instance| {
-        let family = instance["InstanceType"].as_str().unwrap_or_default();
-        let letters: String = family.chars().take_while(char::is_ascii_alphabetic).collect();
-        family.starts_with(|c| "acdhimrtz".contains(c))
-            && !["dl", "inf", "hpc", "trn", "mac"].iter().any(|other| letters.starts_with(other))
+    let counted = instances.filter(|instance| {
+        vcpu_quota(instance["InstanceType"].as_str().unwrap_or_default()) == Some(quota)
     });
     let vcpus = |instance: &Value| {
         let options = &instance["CpuOptions"];
         Some(number(&options["CoreCount"])? * number(&options["ThreadsPerCore"])?)
     };
-    standard.filter_map(vcpus).sum()
+    counted.filter_map(vcpus).sum()
 }
 
 /// GB of all volumes of a kind.
@@ -154,14 +171,14 @@ fn volume_gb(answer: &Value, kind: &str) -> f64 {
         .sum()
 }
 
-fn note(answer: &Value, left: &mut Limits) {
+fn note(answer: &Value, vcpus: &str, left: &mut Limits) {
     for quota in answer["Quotas"].as_array().into_iter().flatten() {
         let (Some(code), Some(value)) = (quota["QuotaCode"].as_str(), number(&quota["Value"]))
         else {
             continue;
         };
         match code {
-            STANDARD_VCPUS => left.vcpus = Some(value),
+            code if code == vcpus => left.vcpus = Some(value),
             GP3_TIB => left.ssd_disk_gb = Some(value * 1024.0),
             ST1_TIB => left.standard_disk_gb = Some(value * 1024.0),
             _ => {}

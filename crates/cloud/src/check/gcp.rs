@@ -21,10 +21,12 @@ pub(super) fn check(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountChe
     let mut who = None;
     if let Some(accounts) = or_unknown("account", accounts, &mut findings)? {
         who = active(&accounts).map(str::to_owned);
-        findings.push(match &who {
-            Some(name) => Finding::yes(format!("logged in as {name}")),
-            None => Finding::no("no account is logged in", "run `gcloud auth login`"),
-        });
+        let Some(name) = &who else {
+            // It would answer everything else with the same.
+            findings.push(Finding::no("no account is logged in", "run `gcloud auth login`"));
+            return Ok(AccountCheck { findings, left });
+        };
+        findings.push(Finding::yes(format!("logged in as {name}")));
     }
     if let Some(who) = who.filter(|_| !request.permissions.is_empty()) {
         permissions::check(request, &who, tool, &mut findings)?;

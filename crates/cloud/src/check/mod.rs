@@ -152,6 +152,14 @@ pub fn account(request: &CheckRequest, tool: Tool<'_>) -> Result<AccountCheck, C
         let hint = "ask for a larger quota in the provider's console, or plan with [quota] in the job's file";
         check.findings.push(Finding::no(what, hint));
     }
+    // AWS counts the vCPUs of machines with GPUs, by a quota of their own that was asked for.
+    let asked = request.demand.gpus.keys().filter(|_| request.provider != Provider::Aws);
+    for gpu in asked.filter(|gpu| !check.left.gpus.contains_key(*gpu)) {
+        check.findings.push(Finding::unknown(
+            format!("not known how many {gpu} GPUs may be rented in {}", request.region),
+            "look at the quotas in the provider's console: for GPUs they are often 0 until more is asked for",
+        ));
+    }
     let known = known(&check.left);
     if short.is_empty() && !known.is_empty() {
         check.findings.push(Finding::yes(format!("quotas hold the shape: {known}")));

@@ -103,10 +103,11 @@ impl BlockSource for SharedBlocks<'_> {
         side: Side,
         block: (usize, usize),
         to: &mut [f32],
+        stop: &dyn Fn() -> bool,
     ) -> Result<(), MatmulError> {
         let holder = plan.holder(block.0, block.1);
         if holder == self.number {
-            return self.own.load(compute, plan, side, block, to);
+            return self.own.load(compute, plan, side, block, to, stop);
         }
         if !matches!(self.links[holder], HolderLink::Gone) {
             let begun = Instant::now();
@@ -123,7 +124,7 @@ impl BlockSource for SharedBlocks<'_> {
         }
         // Its holder is lost: the block is read where the holder had it from.
         self.traffic.reread.fetch_add(1, Ordering::Relaxed);
-        self.own.load(compute, plan, side, block, to)
+        self.own.load(compute, plan, side, block, to, stop)
     }
 }
 
@@ -160,7 +161,8 @@ impl Node<'_> {
             let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
             let Shelf { matrices, compute, block: memory } = &mut *shelf;
             // One that cannot be read here is read by the one who asks, whose error names the file.
-            if matrices.load(compute, plan, side, block, memory).is_err() {
+            let given_up = || over.load(Ordering::Relaxed);
+            if matrices.load(compute, plan, side, block, memory, &given_up).is_err() {
                 return;
             }
             let length = plan.range(block.0).len() * plan.range(block.1).len();

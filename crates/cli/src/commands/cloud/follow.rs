@@ -1,6 +1,7 @@
 //! `paceline cloud status`, `logs`, `stop`, `fetch`: a job that was submitted from here.
 
 use super::{explained, stop_command, submit::JOBS, tool};
+use crate::arguments::units;
 use crate::terminal::Terminal;
 use crate::terminal::failure::{Exit, usage};
 use paceline_cloud::{
@@ -12,7 +13,8 @@ use paceline_data::store::{Staging, staging::without_weights};
 use paceline_runs::{RunFolder, RunView};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Which job.
 #[derive(Debug, clap::Args)]
@@ -33,6 +35,12 @@ pub struct StatusArgs {
     /// command's `--out` on Slurm]
     #[arg(long)]
     run: Option<PathBuf>,
+    /// Look again until the job has ended, and say what has changed
+    #[arg(long)]
+    follow: bool,
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::positive_seconds, requires = "follow")]
+    every: f64,
 }
 
 /// Arguments of `paceline cloud fetch`.
@@ -57,56 +65,94 @@ impl JobArgs {
     }
 }
 
-/// Asks the service, and compares the time and the rate with the plan's.
+/// Says how the job is, once or until it has ended.
 pub fn status(args: &StatusArgs, terminal: &mut Terminal) -> anyhow::Result<Exit> {
+    let interrupt = terminal.interrupt()?;
+    let mut said: Vec<String> = Vec::new();
+    loop {
+        let look = look(args, &interrupt)?;
+        for line in look.lines.iter().filter(|line| !said.contains(line)) {
+            terminal.data(line)?;
+        }
+        if let Some(note) = look.note.as_ref().filter(|note| !said.contains(note)) {
+            terminal.note(note);
+        }
+        // What is said again later has changed in between.
+        said = look.lines.into_iter().chain(look.note).collect();
+        let over = !args.follow || !matches!(look.state, JobState::Running | JobState::Waiting);
+        if over || wait(args.every, &interrupt) {
+            terminal.json(&look.document)?;
+            let wrong = matches!(look.state, JobState::Failed | JobState::Submitting);
+            return Ok(if wrong { Exit::Failed } else { Exit::Done });
+        }
+    }
+}
+
+/// Waits so long, or until Ctrl-C; whether it was that.
+fn wait(seconds: f64, interrupt: &AtomicBool) -> bool {
+    let end = Instant::now() + Duration::from_secs_f64(seconds.min(86_400.0));
+    while Instant::now() < end && !interrupt.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    interrupt.load(Ordering::Relaxed)
+}
+
+/// What the service, the clock and the run folder say at one moment.
+struct JobLook {
+    state: JobState,
+    lines: Vec<String>,
+    note: Option<String>,
+    document: serde_json::Value,
+}
+
+/// Asks the service, and compares the time and the rate with the plan's.
+fn look(args: &StatusArgs, interrupt: &AtomicBool) -> anyhow::Result<JobLook> {
     let (name, folder) = (&args.job.name, args.job.folder());
     let job = args.job.open()?;
-    let interrupt = terminal.interrupt()?;
-    let state = explained(job.state(&folder, tool(&interrupt)))?;
+    let state = explained(job.state(&folder, tool(interrupt)))?;
+    let mut lines = Vec::new();
     let begin = SystemTime::UNIX_EPOCH + Duration::from_secs(job.submitted);
     let elapsed = begin.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64());
-    terminal.data(format!("{name}: {} ({} {})", state_words(state), job.target, job.id))?;
+    lines.push(format!("{name}: {} ({} {})", state_words(state), job.target, job.id));
     if let Some(succeeded) = job.unfinished {
         let commands = job.steps.submit.len();
         let stop = stop_command(&folder);
-        terminal.data(format!("{succeeded} of {commands} commands of its submission have succeeded; unless it goes on elsewhere, end what was begun with `{stop}`"))?;
+        lines.push(format!("{succeeded} of {commands} commands of its submission have succeeded; unless it goes on elsewhere, end what was begun with `{stop}`"));
     }
     let open = matches!(state, JobState::Running | JobState::Waiting);
     let late = job.expected.is_some_and(|[_, _, high]| elapsed > high);
     if let Some([low, expected, high]) = job.expected.filter(|_| open) {
         let [low, expected, high] = [low, expected, high].map(words::time);
-        terminal.data(format!(
+        lines.push(format!(
             "submitted {} ago; the plan expected {expected} ({low} to {high}){}",
             words::time(elapsed),
             if late { ": later than its interval" } else { "" }
-        ))?;
+        ));
     }
-    let measured = measured_rate(args.run.as_deref(), &job, terminal)?;
+    let (measured, note) = measured_rate(args.run.as_deref(), &job)?;
     let compared =
         measured.zip(job.expected_rates).map(|(rate, plan)| RateComparison::of(rate, plan));
     match (&compared, measured) {
-        (Some(compared), _) => terminal.data(compared.sentence(open))?,
-        (None, Some(rate)) => terminal.data(format!("measured {rate:.0} examples/s"))?,
+        (Some(compared), _) => lines.push(compared.sentence(open)),
+        (None, Some(rate)) => lines.push(format!("measured {rate:.0} examples/s")),
         (None, None) => {}
     }
-    terminal.json(&json!({
+    let document = json!({
         "name": name, "target": job.target, "id": job.id, "state": state, "unfinished": job.unfinished,
         "seconds_since_submission": elapsed, "expected": job.expected, "late": open && late,
         "rate": measured, "expected_rate": job.expected_rates, "leaves_interval": compared.map(|compared| compared.leaves()),
-    }))?;
-    let wrong = matches!(state, JobState::Failed | JobState::Submitting);
-    Ok(if wrong { Exit::Failed } else { Exit::Done })
+    });
+    Ok(JobLook { state, lines, note, document })
 }
 
-/// Examples per second of the job's run as far as it came; `None` where no run folder is at hand.
+/// Examples per second of the job's run as far as it came, `None` where no run folder is at hand; and what is to be said of that.
 fn measured_rate(
     given: Option<&Path>,
     job: &SubmittedJob,
-    terminal: &Terminal,
-) -> anyhow::Result<Option<f64>> {
+) -> anyhow::Result<(Option<f64>, Option<String>)> {
     let mut staging = Staging::default();
     let Some(folder) = given.map(Path::to_owned).or_else(|| readable_runs(job)) else {
-        return Ok(None);
+        return Ok((None, None));
     };
     let here = staging.input(&folder, &without_weights)?;
     let newest = RunFolder::open(&here).ok().or_else(|| {
@@ -117,10 +163,9 @@ fn measured_rate(
     });
     let view = newest.and_then(|run| RunView::read(run.path()).ok());
     let rate = view.map(|view| view.summary.examples_per_second).filter(|rate| *rate > 0.0);
-    if rate.is_none() && given.is_some() {
-        terminal.note(format!("no run in `{}` has measured a rate yet", folder.display()));
-    }
-    Ok(rate)
+    let note = (rate.is_none() && given.is_some())
+        .then(|| format!("no run in `{}` has measured a rate yet", folder.display()));
+    Ok((rate, note))
 }
 
 /// Where a run of it can be read without asking: what was fetched, or Slurm's own file system.

@@ -128,8 +128,11 @@ fn hint(error: &CloudError) -> Option<String> {
         CloudError::NoShape { .. } => {
             "loosen [limits] or [quota] in the job's file, or allow other machines in [shape]"
         }
+        CloudError::Toml { what: "job file", .. } => {
+            "`paceline cloud plan --help` has an example of a job file"
+        }
         CloudError::Toml { .. } => {
-            "`docs/commands.md` has an example of a job file under `paceline cloud plan`"
+            "a catalogue has provider, region, date, source, [[machine]] with name, vcpus, memory_gib, usd_per_hour and network_gbit, and [[disk]]; leave `--catalog` out for the shipped one"
         }
         CloudError::Exists { .. } => {
             "choose another name, or remove the folder once that job has ended"

@@ -1,6 +1,10 @@
 //! `paceline cloud submit`: the job file, shown, and handed to the site's own tool.
 
-use super::{MarketArgs, explained, plan::sentence, read_job, tool};
+use super::{
+    MarketArgs, explained,
+    plan::{idle_gpu, sentence},
+    read_job, tool,
+};
 use crate::arguments::idle_flags::Typed;
 use crate::arguments::units;
 use crate::terminal::Terminal;
@@ -107,7 +111,7 @@ pub fn exec(args: &Args, terminal: &mut Terminal) -> anyhow::Result<Exit> {
         terminal.note(sentence(&plan));
     }
     let request = request(args, &job, &plan)?;
-    idle_gpu(&job).into_iter().for_each(|warning| terminal.warn(warning));
+    idle_gpu(&job, &plan).into_iter().for_each(|warning| terminal.warn(warning));
     let shape = plan.chosen();
     let expected = planned.then_some(Expectation {
         seconds: [shape.low, shape.seconds, shape.high],
@@ -163,15 +167,6 @@ fn refuse_idle(args: &Args, target: &dyn submit::Target) -> anyhow::Result<()> {
     ))
 }
 
-/// GPUs cost money whether or not the command can use them.
-fn idle_gpu(job: &Job) -> Option<String> {
-    let gpu = job.shape.gpu.as_ref()?;
-    let command = job.command.first().filter(|command| *command != "run")?;
-    Some(format!(
-        "`paceline {command}` computes on the cores: the {gpu} would cost money and idle; `run -- COMMAND` of yours may use it"
-    ))
-}
-
 /// The job's command line must be one of this program's: nothing is worse than a cluster that starts and cannot read it.
 fn check_command(job: &Job) -> anyhow::Result<()> {
     let line = std::iter::once("paceline".to_owned()).chain(job.command.iter().cloned());
@@ -219,7 +214,7 @@ fn request(args: &Args, job: &Job, plan: &Plan) -> anyhow::Result<SubmitRequest>
         claim: args.claim.clone(),
         port: args.port,
         minutes: args.time_limit.map(|seconds| (seconds / 60.0).ceil() as u32),
-        gpu: job.shape.gpu.clone().map(|gpu| (gpu, job.shape.gpus_per_node)),
+        gpu: shape.gpu.clone().map(|gpu| (gpu, shape.gpus / shape.nodes.max(1))),
         mark: submit::new_mark(),
     })
 }

@@ -132,13 +132,13 @@ fn a_command_of_our_own_is_searched_by_its_flags() {
     // A damaged file used to be taken for another question, and a strange run for a folder.
     let same = [&flags[..], &rest, &job].concat();
     let journal = here.join("found/sweep.jsonl");
-    let text = std::fs::read_to_string(&journal).unwrap();
+    let text = fs::read_to_string(&journal).unwrap();
     let strange = text.replacen("\"batch-size\",\"", "\"batch-size\",\"7", 1);
     assert_ne!(strange, text);
-    std::fs::write(&journal, strange).unwrap();
+    fs::write(&journal, strange).unwrap();
     refused(here, &same, 1, "sweep.jsonl`, run 1: ");
-    std::fs::write(&journal, text).unwrap();
-    std::fs::write(here.join("found/tune.json"), "{").unwrap();
+    fs::write(&journal, text).unwrap();
+    fs::write(here.join("found/tune.json"), "{").unwrap();
     refused(here, &same, 1, "tune.json` does not say what its search is");
 }
 

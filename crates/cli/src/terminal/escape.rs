@@ -13,7 +13,7 @@ pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
 
 /// What we print, which may have several lines: line ends stay, except within backquotes, which names stand in; tabs stay too.
 pub(super) fn lines(text: &str) -> Cow<'_, str> {
-    let paired = text.matches('`').count() % 2 == 0;
+    let paired = text.matches('`').count().is_multiple_of(2);
     let mut in_name = false;
     escaped(text, move |character| match character {
         '`' => {

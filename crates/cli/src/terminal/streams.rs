@@ -54,7 +54,7 @@ impl<W: Write> Write for DataStream<W> {
 pub(super) fn is_reader_gone(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|error| {
         error.kind() == io::ErrorKind::BrokenPipe
-            && error.get_ref().is_some_and(|inner| inner.is::<StdoutError>())
+            && error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<StdoutError>)
     })
 }
 

@@ -124,7 +124,7 @@ figure:not([data-wide]) .chart{max-width:440px}\
 .figures.hero{grid-template-columns:minmax(0,1fr)}.hero h3{font-size:19px}.hero figcaption .key{font-size:17px}.hero figure:not([data-wide]) .chart{max-width:640px}\
 @media(min-width:1000px){.hero figure:not([data-wide]){display:grid;grid-template-columns:640px minmax(0,1fr);grid-template-rows:auto auto 1fr auto;column-gap:40px;align-items:start}.hero figure:not([data-wide]) figcaption{display:contents}.hero h3{grid-column:1/-1}\
 .hero .chart{grid-column:1;grid-row:2/span 2}.hero .actions{grid-column:1;grid-row:4}.hero .words{grid-column:2;grid-row:3;margin:22px 0 0;font-size:15px;color:var(--soft)}\
-.hero figure:not([data-wide]) .key{grid-column:2;grid-row:2;margin-top:2px;font-size:0}.hero figure:not([data-wide]) .key span{display:grid;grid-template-columns:5.5em auto;align-items:baseline;font-size:17px;line-height:1.5}.hero figure:not([data-wide]) .key b{font-size:28px;letter-spacing:-.01em}}\
+.hero figure:not([data-wide]) .key{grid-column:2;grid-row:2;margin-top:2px;visibility:hidden;line-height:0}.hero figure:not([data-wide]) .key span{visibility:visible;display:grid;grid-template-columns:5.5em auto;align-items:baseline;font-size:17px;line-height:1.5}.hero figure:not([data-wide]) .key b{font-size:28px;letter-spacing:-.01em}}\
 .links{padding-left:20px}.links li{margin:4px 0}a{color:var(--series-0)}\
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 12px 12px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\

@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask versus pages` runs it and keeps its table in `BENCHMARKS.md`; by itself it is
 //! `cargo run --release -p paceline-dashboard --example measure`. It makes everything in a temporary folder. The server is a process of its
-//! own, so that its memory is not mixed up with that of its clients.
+//! own, so that its memory is not mixed up with that of its clients: `PACELINE_BIN serve` where that names a build, else this example itself.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -16,7 +16,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -60,19 +60,36 @@ fn main() {
 struct Served {
     child: Child,
     address: SocketAddr,
+    /// Open as long as the server is: it would end with an error when it says more.
+    _said: BufReader<ChildStdout>,
 }
 
 impl Served {
     fn start(root: &Path) -> Served {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .arg("serve")
-            .arg(root)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Served { child, address: line.trim().parse().unwrap() }
+        let mut command = match std::env::var_os("PACELINE_BIN") {
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.args(["serve", "--listen", "127.0.0.1:0", "--json", "--quiet"]);
+                command
+            }
+            None => {
+                let mut command = Command::new(std::env::current_exe().unwrap());
+                command.arg("serve");
+                command
+            }
+        };
+        let mut child = command.arg(root).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let address = loop {
+            let mut line = String::new();
+            assert!(said.read_line(&mut line).unwrap() > 0, "the server says where it listens");
+            // The bare address, or one in JSON.
+            let words = line.trim().trim_end_matches(',').trim_start_matches("\"address\": ");
+            if let Ok(address) = words.trim_matches('"').parse() {
+                break address;
+            }
+        };
+        Served { child, address, _said: said }
     }
 
     fn get(&self, target: &str) -> (Duration, usize) {

@@ -117,6 +117,39 @@ fn the_table_is_sorted_filtered_grouped_and_has_the_columns_one_wants() {
     tab.wait_for(&format!("!{heads}.includes('threads')"));
 }
 
+#[test]
+fn the_filter_takes_regular_expressions_and_says_what_is_wrong() {
+    let (root, profile) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    three(root.path());
+    let Some((_server, mut tab)) = opened(root.path(), profile.path(), "") else { return };
+    tab.wait_for("document.querySelectorAll('tbody tr[data-run]').length === 3");
+    let said = "document.querySelector('output.wrong').textContent";
+    for (filter, left, words) in [
+        ("soft|nothing", "c", ""),
+        ("model~^le lr~0.0[3]", "b", ""),
+        ("model!~^le", "c", ""),
+        ("\"lr 0.03\"", "b", ""),
+        ("lenet|softmax lr<0.02", "c", ""),
+        (
+            "(lenet",
+            "",
+            "`(lenet` is not a regular expression (unterminated group): searched as plain text",
+        ),
+        (
+            "model~[ lr<1",
+            "",
+            "`[` is not a regular expression (unterminated character class): searched as plain text",
+        ),
+        ("colour=red", "", "no run has `colour`"),
+    ] {
+        tab.fill("input[type=search]", filter);
+        tab.wait_for(&format!("{ROWS} === '{left}'"));
+        assert_eq!(tab.evaluate(said), words, "{filter}");
+    }
+    tab.fill("input[type=search]", "lenet");
+    tab.wait_for(&format!("{said} === ''"));
+}
+
 /// The list, a run and a comparison, light and dark.
 #[test]
 fn the_live_page_keeps_the_rules_of_accessibility() {
@@ -209,7 +242,8 @@ fn place(tab: &mut Tab, share: f64) -> (f64, f64) {
         "(() => {{ const svg = document.querySelector('figure svg.chart'), box = svg.getBoundingClientRect();
            const unit = box.width / svg.viewBox.baseVal.width;
            const [left, top, right, bottom] = JSON.parse(svg.querySelector('metadata').textContent).frame;
-           return [box.left + unit * (left + {share} * (right - left)), box.top + unit * (top + bottom) / 2]; }})()"
+           const wider = svg.viewBox.baseVal.width - svg.dataset.box.split(' ')[2];
+           return [box.left + unit * (left + {share} * (right + wider - left)), box.top + unit * (top + bottom) / 2]; }})()"
     ));
     (found[0].as_f64().unwrap(), found[1].as_f64().unwrap())
 }

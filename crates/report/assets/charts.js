@@ -9,7 +9,10 @@
   /** @typedef {{label: string, unit: string|null, log: boolean, zero: boolean, range: [number, number]|null, categories: string[]|null}} Axis */
   /** @typedef {{name: string, part: string, place: number, labelled: boolean, kind: string, style: string, x: (number|null)[][], y: (number|null)[], low?: (number|null)[], high?: (number|null)[]}} Series */
   /** @typedef {{title: string, frame: [number, number, number, number], x: Axis[], y: Axis, series: Series[], marks: [number, string][], rows?: (string|number|null)[][]}} Data */
-  /** @typedef {{svg: SVGSVGElement, plot: SVGGElement, over: SVGGElement, data: Data, left: number, hidden: Set<string>, zoom: [number, number]|null, logX: boolean, logY: boolean, scale: Scales|null, tip: HTMLElement, made: string, entries: string}} Chart */
+  /** @typedef {{svg: SVGSVGElement, plot: SVGGElement, over: SVGGElement, data: Data, left: number, hidden: Set<string>, zoom: [number, number]|null, logX: boolean, logY: boolean, scale: Scales|null, tip: HTMLElement, grip: SVGRectElement, values: ValueTable|null, frame: [number, number, number, number], size: [number, number], made: string, entries: string}} Chart */
+  /** The values of a chart at one moment, as a table under it. @typedef {{box: HTMLElement, at: HTMLElement, table: HTMLTableElement, columns: string}} ValueTable */
+  /** A moment, by the name of each axis that it has a place on. @typedef {Record<string, number>} Moment */
+  /** A series at a moment. @typedef {{name: string, place: number, value: number, smooth: number|null, places: (number|null|undefined)[], height: number}} Reading */
   /** @typedef {{x: Scale, y: Scale, axis: number}} Scales */
   /** @typedef {{low: number, high: number, log: boolean, at: (value: number) => number, back: (place: number) => number, ticks: number[]}} Scale */
 
@@ -19,8 +22,12 @@
   const NS = "http://www.w3.org/2000/svg";
   /** @type {Chart[]} */
   let charts = [];
-  /** Where the pointer is, as long as it is in a chart. @type {{chart: Chart, place: number}|null} */
+  /** Where the pointer is, as long as it is in a chart: on its horizontal axis, and how far down, where that is known. @type {{chart: Chart, place: number, height: number|null}|null} */
   let pointer = null;
+  /** The moment that a click holds in all charts. @type {Moment|null} */
+  let held = null;
+  /** How tables of values are sorted: by a column's name, `""` for the order of the legend. */
+  const sorted = { by: "", falling: false };
   /** The horizontal axis that is asked for, and how much curves are smoothed, from 0 to 0.99; the same for all charts. */
   const shared = { axis: "step", smoothing: 0 };
 
@@ -52,6 +59,9 @@
     const digits = size >= 1000 ? 1 : size >= 10 ? 3 : 5;
     return value.toLocaleString("en-US", { maximumFractionDigits: digits });
   };
+  /** A place on an axis: whole steps and examples, hundredths of a second. @param {Axis} axis @param {number} place */
+  const spot = (axis, place) => axis.label === "step" || axis.label === "examples" ? Math.round(place).toLocaleString("en-US")
+    : axis.unit === "s" && Math.abs(place) >= 0.1 ? place.toLocaleString("en-US", { maximumFractionDigits: 2 }) : words(place);
   /** @param {Axis} axis */
   const caption = (axis) => axis.unit ? (axis.label ? `${axis.label} (${axis.unit})` : axis.unit) : axis.label;
 
@@ -136,6 +146,43 @@
 
   // Drawing.
 
+  /** On paper, charts have the size that the server gave them. */
+  let onPaper = false;
+  /** The server's size of a drawing, which its viewBox had at first. @param {Chart} chart */
+  const ownSize = (chart) => (chart.svg.dataset.box ?? "0 0 380 260").split(" ").slice(2).map(Number);
+  /** The size at which a chart has its letters as large as the page's: what its card has room for, if that is more than the server's. @param {Chart} chart @returns {[number, number]} */
+  const wanted = (chart) => {
+    const [width, height] = ownSize(chart);
+    const figure = chart.svg.closest("figure");
+    if (onPaper || !figure) return [width, height];
+    const style = getComputedStyle(figure);
+    const room = Math.floor(figure.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight));
+    if (!(room > width * 1.1)) return [width, height];
+    return [room, "wide" in figure.dataset ? Math.max(height, Math.min(room * 0.5, innerHeight * 0.62)) : height];
+  };
+  /** Gives a drawing its size. @param {Chart} chart */
+  const fit = (chart) => {
+    const [width, height] = ownSize(chart), [wide, tall] = chart.size;
+    const [left, top, right, bottom] = chart.data.frame;
+    chart.frame = [left, top, right + wide - width, bottom + tall - height];
+    chart.svg.setAttribute("viewBox", `0 0 ${round(wide)} ${round(tall)}`);
+    chart.svg.toggleAttribute("data-fit", wide !== width);
+    const legend = chart.svg.querySelector(".legend");
+    if (tall === height) legend?.removeAttribute("transform"); else legend?.setAttribute("transform", `translate(0 ${round(tall - height)})`);
+  };
+  /** Draws again what has room for another size. */
+  const refit = () => {
+    // First all are measured, then all are drawn: in turns, the browser would lay out the page for each.
+    const sizes = charts.map(wanted);
+    charts.forEach((chart, at) => {
+      const [[wide, tall], [width, height]] = [sizes[at], chart.size];
+      if (Math.abs(wide - width) < 8 && Math.abs(tall - height) < 8) return;
+      chart.size = [wide, tall];
+      draw(chart);
+    });
+    again();
+  };
+
   /** Whether the script can draw a chart again; bars and matrices stay as the server drew them. @param {Data} data */
   const drawable = (data) => !data.rows && !data.x[0].categories && !data.y.categories && data.series.length > 0
     && data.series.every((series) => ["line", "points", "band", "area"].includes(series.kind));
@@ -159,7 +206,7 @@
 
   /** @param {Chart} chart @param {Series} series @param {(number|null)[]} heights @param {Scales} scale */
   const path = (chart, series, heights, scale) => {
-    const [, top, right, bottom] = chart.data.frame;
+    const [, top, right, bottom] = chart.frame;
     const places = placesOf(series, scale.axis);
     let text = "", gap = true;
     heights.forEach((height, index) => {
@@ -176,7 +223,7 @@
 
   /** @param {Chart} chart @param {Series} series @param {Scales} scale */
   const ribbon = (chart, series, scale) => {
-    const [, top, right, bottom] = chart.data.frame;
+    const [, top, right, bottom] = chart.frame;
     const places = placesOf(series, scale.axis);
     /** @type {[string[], string[]]} */
     const [upper, lower] = [[], []];
@@ -200,7 +247,7 @@
     const { data } = chart;
     const axis = axisOf(chart);
     const visible = data.series.filter((series) => !chart.hidden.has(series.name));
-    const [, top, right, bottom] = data.frame;
+    const [, top, right, bottom] = chart.frame;
     /** @type {[number[], number[]]} */
     const [across, up] = [[], []];
     for (const series of visible) {
@@ -223,8 +270,11 @@
   /** @param {Chart} chart */
   const draw = (chart) => {
     const { data, plot } = chart;
-    const [, top, right, bottom] = data.frame;
+    fit(chart);
+    const [, top, right, bottom] = chart.frame;
     const scale = chart.scale = scales(chart);
+    const { grip } = chart;
+    for (const [name, value] of Object.entries({ x: chart.left, y: top, width: Math.max(0, right - chart.left), height: bottom - top })) grip.setAttribute(name, String(round(value)));
     plot.replaceChildren();
     const grid = plot.appendChild(shape("g", { class: "grid" }));
     const axes = plot.appendChild(shape("g", { class: "axis" }));
@@ -275,7 +325,7 @@
 
   /** @param {Chart} chart @param {Scales} scale */
   const drawMarks = (chart, scale) => {
-    const [, top, right, bottom] = chart.data.frame;
+    const [, top, right, bottom] = chart.frame;
     let free = caption(chart.data.y).length * 7.4 + 6;
     for (const [at, word] of chart.data.marks) {
       const x = scale.x.at(at);
@@ -306,71 +356,224 @@
   /** Whether a series' values are shown; a band belongs to its line. @param {Chart} chart @param {Series} series */
   const told = (chart, series) => series.kind !== "band" && !chart.hidden.has(series.name);
 
-  /**
-   * Shows the values at one moment in every chart.
-   * @param {Chart} from @param {number} place
-   */
-  const point = (from, place) => {
-    /** @type {Record<string, number>} */
+  /** The moment of a place in a chart, on every axis that the chart knows. @param {Chart} from @param {number} place @returns {Moment|null} */
+  const momentOf = (from, place) => {
+    /** @type {Moment} */
     const moment = {};
-    const axis = from.scale?.axis ?? 0;
+    const axis = axisOf(from);
     const lead = from.data.series.find((series) => told(from, series));
-    if (!lead) return;
+    if (!lead) return null;
     const index = nearest(lead, axis, place);
     from.data.x.forEach((one, at) => {
       const x = lead.x[at]?.[index];
       if (known(x)) moment[one.label] = x;
     });
     moment[from.data.x[axis].label] = place;
+    return moment;
+  };
+  /** Where a moment is in a chart. @param {Chart} chart @param {Moment|null} moment */
+  const placeOf = (chart, moment) => moment?.[chart.data.x[axisOf(chart)].label];
+  /** Shows the values at one moment in every chart; all of them under the one that is pointed at. @param {Moment|null} moment */
+  const show = (moment) => {
     for (const chart of charts) {
-      const own = chart.scale?.axis ?? 0;
-      const at = moment[chart.data.x[own].label];
-      if (known(at)) cursor(chart, own, at); else clear(chart);
+      const at = placeOf(chart, moment);
+      if (known(at)) cursor(chart, at); else clear(chart);
+      fill(chart, at);
     }
   };
+  /** Shows what the pointer is at, or what is held, with the numbers of now. */
+  const again = () => {
+    if (pointer && !pointer.chart.svg.isConnected) pointer = null;
+    show(pointer ? momentOf(pointer.chart, pointer.place) : held);
+  };
 
-  /** @param {Chart} chart @param {number} axis @param {number} place */
-  const cursor = (chart, axis, place) => {
+  /** What the series of a chart are at a place, in the order of the legend. @param {Chart} chart @param {number} place @returns {Reading[]} */
+  const readings = (chart, place) => {
+    const axis = axisOf(chart);
     const scale = chart.scale ?? (chart.scale = scales(chart));
-    const [, top, right, bottom] = chart.data.frame;
-    const x = scale.x.at(place);
-    clear(chart);
-    if (!(x >= chart.left - 1 && x <= right + 1)) return;
-    chart.over.append(shape("path", { class: "cursor", d: `M${round(x)} ${top}V${bottom}` }));
-    const lines = [];
+    /** @type {Reading[]} */
+    const found = [];
     for (const series of chart.data.series) {
       if (!told(chart, series)) continue;
       const index = nearest(series, axis, place);
-      if (index < 0) continue;
-      const at = placesOf(series, axis)[index], y = series.y[index];
-      if (!known(at) || !known(y)) continue;
-      const height = Math.max(top, Math.min(bottom, scale.y.at(y)));
-      const group = chart.over.appendChild(shape("g", { class: look(series.place) }));
-      group.append(shape("path", { class: "spot", d: dot(scale.x.at(at), height) }));
-      const value = series.kind === "area" && known(series.low?.[index]) && known(series.high?.[index])
-        ? (series.high?.[index] ?? 0) - (series.low?.[index] ?? 0) : y;
-      const named = series.part && series.part !== series.name ? [series.name, series.part].filter(Boolean).join(", ") : series.name;
-      lines.push({ named, value, place: series.place, at });
+      const y = index < 0 ? null : series.y[index];
+      if (!known(y)) continue;
+      const [low, high] = [series.low?.[index], series.high?.[index]];
+      const value = series.kind === "area" && known(low) && known(high) ? high - low : y;
+      const name = series.part && series.part !== series.name ? [series.name, series.part].filter(Boolean).join(", ") : series.name;
+      const smooth = shared.smoothing > 0 && series.kind === "line" && series.y.length > 3 ? smoothed(series.y)[index] : null;
+      found.push({ name, place: series.place, value, smooth, places: chart.data.x.map((_, at) => placesOf(series, at)[index]), height: scale.y.at(y) });
     }
-    const tip = chart.tip;
-    tip.replaceChildren(html("div", { class: "at" }, `${caption(chart.data.x[axis])}: ${words(place)}`));
-    for (const line of lines.slice(0, 12)) {
+    return found;
+  };
+
+  /** @param {Chart} chart @param {number} place */
+  const cursor = (chart, place) => {
+    const scale = chart.scale ?? (chart.scale = scales(chart));
+    const [, top, right, bottom] = chart.frame;
+    const x = scale.x.at(place);
+    clear(chart);
+    if (!(x >= chart.left - 1 && x <= right + 1)) return;
+    const all = readings(chart, place);
+    chart.over.append(shape("path", { class: held && !pointer ? "cursor held" : "cursor", d: `M${round(x)} ${top}V${bottom}` }));
+    for (const one of all) {
+      const at = one.places[scale.axis];
+      const group = chart.over.appendChild(shape("g", { class: look(one.place) }));
+      if (known(at)) group.append(shape("path", { class: "spot", d: dot(scale.x.at(at), Math.max(top, Math.min(bottom, one.height))) }));
+    }
+    const axis = chart.data.x[scale.axis];
+    const where = `${caption(axis)}: ${spot(axis, place)}`;
+    chart.grip.setAttribute("aria-valuenow", String(place));
+    chart.grip.setAttribute("aria-valuetext", [where, ...all.slice(0, 8).map((one) => `${one.name} ${words(one.value)}`)].join("; "));
+    // What is held is in the table below; elsewhere the line is enough.
+    if (chart.values || !pointer) return;
+    if (pointer.chart === chart) list(chart, where, all); else tell(chart, where, all, x);
+  };
+  /** The values beside the cursor, as far as there is room. @param {Chart} chart @param {string} at @param {Reading[]} all @param {number} x */
+  const tell = (chart, at, all, x) => {
+    const { tip, frame: [, top] } = chart;
+    tip.className = "tip";
+    tip.replaceChildren(html("div", { class: "at" }, at));
+    for (const one of all.slice(0, 12)) {
       const row = tip.appendChild(html("div", {}));
-      row.append(html("span", { class: `tag c${line.place % COLOURS}` }), html("span", {}, line.named), html("b", {}, words(line.value)));
+      row.append(html("span", { class: `tag c${one.place % COLOURS}` }), html("span", {}, one.name), html("b", {}, words(one.value)));
     }
-    if (lines.length > 12) tip.append(html("div", { class: "at" }, `and ${lines.length - 12} more`));
+    if (all.length > 12) tip.append(html("div", { class: "at" }, `and ${all.length - 12} more`));
     tip.hidden = false;
     const box = chart.svg.getBoundingClientRect(), figure = /** @type {HTMLElement} */ (tip.parentElement).getBoundingClientRect();
     const unit = box.width / chart.svg.viewBox.baseVal.width;
     const centre = box.left - figure.left + x * unit;
+    tip.style.width = "";
     tip.style.top = `${box.top - figure.top + top * unit}px`;
     const beyond = centre + 12 + tip.offsetWidth > figure.width;
     tip.style.left = `${Math.max(2, beyond ? centre - 12 - tip.offsetWidth : centre + 12)}px`;
+  };
+  /** All values of the chart under the pointer, below it: of too many, those next to the pointer. @param {Chart} chart @param {string} at @param {Reading[]} all */
+  const list = (chart, at, all) => {
+    const { tip } = chart;
+    const height = pointer?.height ?? null;
+    const away = (/** @type {Reading} */ one) => Math.abs(one.height - (height ?? 0));
+    const near = height === null ? all.slice(0, MOST_LISTED) : [...all].sort((a, b) => away(a) - away(b)).slice(0, MOST_LISTED);
+    const chosen = height === null ? null : near[0];
+    const shown = ordered(all.filter((one) => near.includes(one)), chart);
+    const columns = columnsOf(chart);
+    // Examples follow from steps; the table that is kept has them.
+    const left = columns.indexOf("examples") > 2 ? columns.indexOf("examples") : -1;
+    const table = html("table", {});
+    table.appendChild(html("thead", {})).appendChild(html("tr", {})).append(...columns.map((name, column) => html("th", column ? { class: "num" } : {}, name)));
+    const body = table.appendChild(html("tbody", {}));
+    for (const one of shown) body.append(line(chart, one, one === chosen ? { class: "near" } : {}));
+    if (left > 0) table.querySelectorAll(`tr > :nth-child(${left + 1})`).forEach((cell) => cell.remove());
+    tip.className = "tip below";
+    tip.replaceChildren(html("div", { class: "at" }, at), table, html("div", { class: "at" }, all.length > shown.length ? `and ${all.length - shown.length} more; a click or Enter keeps all of them here` : "a click or Enter keeps this table"));
+    tip.hidden = false;
+    const box = chart.svg.getBoundingClientRect(), figure = /** @type {HTMLElement} */ (tip.parentElement).getBoundingClientRect();
+    tip.style.left = "-1px";
+    tip.style.width = `${figure.width}px`;
+    const above = box.bottom + tip.offsetHeight > innerHeight && box.top > tip.offsetHeight;
+    tip.style.top = `${(above ? box.top - tip.offsetHeight : box.bottom) - figure.top}px`;
   };
   /** @param {Chart} chart */
   const clear = (chart) => {
     chart.over.replaceChildren();
     chart.tip.hidden = true;
+  };
+
+  // The table of values under a chart.
+
+  /** Most rows of the table under the pointer, which cannot be scrolled. */
+  const MOST_LISTED = 14;
+  /** @param {Chart} chart */
+  const isSmooth = (chart) => shared.smoothing > 0 && chart.data.series.some((series) => series.kind === "line" && series.y.length > 3);
+  /** @param {Chart} chart */
+  const columnsOf = (chart) => ["name", caption(chart.data.y), ...(isSmooth(chart) ? ["smoothed"] : []), ...chart.data.x.map(caption)];
+  /** What a reading has in each column after its name. @param {Chart} chart @param {Reading} one */
+  const figures = (chart, one) => [one.value, ...(isSmooth(chart) ? [one.smooth] : []), ...one.places];
+  /** A row of a table of values. @param {Chart} chart @param {Reading} one @param {Record<string, string>} [attributes] */
+  const line = (chart, one, attributes = {}) => {
+    const row = html("tr", attributes);
+    const head = row.appendChild(html("th", { scope: "row" }));
+    head.append(html("span", { class: `tag c${one.place % COLOURS}` }), one.name);
+    const all = figures(chart, one), before = all.length - chart.data.x.length;
+    row.append(...all.map((value, at) => html("td", { class: "num" }, !known(value) ? "–" : at < before ? words(value) : spot(chart.data.x[at - before], value))));
+    return row;
+  };
+  /** In the order that the reader has asked for. @param {Reading[]} all @param {Chart} chart */
+  const ordered = (all, chart) => {
+    const column = columnsOf(chart).indexOf(sorted.by);
+    if (column < 0) return all;
+    const collator = new Intl.Collator("en", { numeric: true });
+    return [...all].sort((a, b) => {
+      const [one, two] = [a, b].map((it) => column ? figures(chart, it)[column - 1] : it.name);
+      if (typeof one === "string" || typeof two === "string") return collator.compare(String(one), String(two)) * (sorted.falling ? -1 : 1);
+      // What is not known comes last, whichever way.
+      if (!known(one) || !known(two)) return Number(!known(one)) - Number(!known(two));
+      return sorted.falling ? two - one : one - two;
+    });
+  };
+  /** The last place that a chart shows. @param {Chart} chart */
+  const end = (chart) => Math.max(...chart.data.series.filter((series) => told(chart, series)).flatMap((series) => placesOf(series, axisOf(chart)).filter(known)));
+  /** Writes the values at a place, or at the end, into the table under a chart. @param {Chart} chart @param {number|undefined} place */
+  const fill = (chart, place) => {
+    const { values } = chart;
+    if (!values) return;
+    const at = known(place) ? place : end(chart);
+    const columns = columnsOf(chart), axis = chart.data.x[axisOf(chart)];
+    values.at.textContent = `${caption(axis)}: ${spot(axis, at)}${known(place) ? "" : ", the last"}`;
+    if (values.columns !== columns.join("\n")) {
+      values.columns = columns.join("\n");
+      const row = html("tr", {});
+      columns.forEach((name, column) => {
+        const head = /** @type {HTMLTableCellElement} */ (row.appendChild(html("th", column ? { scope: "col", class: "num" } : { scope: "col" }, name)));
+        pressable(head, () => {
+          sorted.falling = sorted.by === name ? !sorted.falling : false;
+          sorted.by = name;
+          again();
+        });
+      });
+      values.table.tHead?.replaceChildren(row);
+    }
+    [...values.table.tHead?.rows[0].cells ?? []].forEach((head, column) => {
+      if (columns[column] === sorted.by) head.setAttribute("aria-sort", sorted.falling ? "descending" : "ascending"); else head.removeAttribute("aria-sort");
+    });
+    values.table.tBodies[0].replaceChildren(...ordered(readings(chart, at), chart).map((one) => line(chart, one)));
+  };
+  /** Opens or closes the table under a chart. @param {Chart} chart @param {boolean} open */
+  const unfold = (chart, open) => {
+    if (open === Boolean(chart.values)) return;
+    chart.svg.closest("figure")?.querySelector("button[data-values]")?.setAttribute("aria-expanded", String(open));
+    if (!open) {
+      chart.values?.box.remove();
+      chart.values = null;
+      return;
+    }
+    const box = html("div", { class: "values", "data-own": "" });
+    const at = html("span", {});
+    const table = /** @type {HTMLTableElement} */ (html("table", { "aria-label": `Values: ${chart.data.title}`, "data-live": "" }));
+    table.append(html("thead", {}), html("tbody", {}));
+    const bar = html("div", { class: "actions", role: "group", "aria-label": "Table of values" });
+    const name = `${fileName(chart.data.title)}-values`;
+    bar.append(at);
+    button(bar, "CSV", "Save these values as CSV", () => save(`${name}.csv`, new Blob([csv(cells(table))], { type: "text/csv" })));
+    button(bar, "LaTeX", "Save these values as LaTeX", () => save(`${name}.tex`, new Blob([latex(table)], { type: "application/x-tex" })));
+    const scroll = html("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Values: ${chart.data.title}` });
+    scroll.append(table);
+    box.append(bar, scroll);
+    (chart.svg.nextElementSibling ?? chart.svg).after(box);
+    chart.values = { box, at, table, columns: "" };
+    fill(chart, placeOf(chart, held) ?? undefined);
+  };
+  /** Holds a moment in all charts, with the values of the chart it was chosen in; or lets it go. @param {Chart} chart @param {Moment|null} moment */
+  const hold = (chart, moment) => {
+    held = moment;
+    unfold(chart, moment !== null);
+    again();
+  };
+  /** Lets go of what is held and closes all tables. */
+  const release = () => {
+    held = null;
+    charts.forEach((chart) => unfold(chart, false));
+    again();
   };
 
   // What the mouse does.
@@ -380,7 +583,7 @@
     const box = chart.svg.getBoundingClientRect();
     const x = (event.clientX - box.left) * chart.svg.viewBox.baseVal.width / box.width;
     const scale = chart.scale ?? (chart.scale = scales(chart));
-    return scale.x.back(Math.max(chart.left, Math.min(chart.data.frame[2], x)));
+    return scale.x.back(Math.max(chart.left, Math.min(chart.frame[2], x)));
   };
   /** @param {Chart} chart @param {Event} event */
   const inPlot = (chart, event) => !(/** @type {Element} */ (event.target)).closest(".legend") && chart.svg.isConnected;
@@ -392,17 +595,18 @@
     chart.svg.addEventListener("pointermove", (event) => {
       if (!inPlot(chart, event)) return;
       const place = under(chart, event);
-      pointer = { chart, place };
-      point(chart, place);
+      const box = chart.svg.getBoundingClientRect();
+      pointer = { chart, place, height: (event.clientY - box.top) * chart.svg.viewBox.baseVal.height / box.height };
+      again();
       if (from === null || !chart.scale) return;
-      const [, top, , bottom] = chart.data.frame;
+      const [, top, , bottom] = chart.frame;
       const [a, b] = [chart.scale.x.at(from), chart.scale.x.at(place)].sort((one, two) => one - two);
       chart.over.append(shape("rect", { class: "chosen", x: round(a), y: top, width: round(b - a), height: bottom - top }));
     });
     chart.svg.addEventListener("pointerleave", () => {
       if (from !== null) return;
       pointer = null;
-      charts.forEach(clear);
+      again();
     });
     chart.svg.addEventListener("pointerdown", (event) => {
       if (event.button !== 0 || event.pointerType === "touch" || !inPlot(chart, event)) return;
@@ -415,37 +619,84 @@
       const scale = chart.scale ?? scales(chart);
       const to = under(chart, event), start = from;
       from = pointer = null;
-      charts.forEach(clear);
-      if (Math.abs(scale.x.at(to) - scale.x.at(start)) < 6) return;
-      chart.zoom = start < to ? [start, to] : [to, start];
-      draw(chart);
+      if (Math.abs(scale.x.at(to) - scale.x.at(start)) >= 6) {
+        chart.zoom = start < to ? [start, to] : [to, start];
+        draw(chart);
+        again();
+        return;
+      }
+      click(chart, to);
+    });
+    // A finger that taps holds, too; one that scrolls does not.
+    chart.svg.addEventListener("click", (event) => {
+      if (/** @type {PointerEvent} */ (event).pointerType === "touch" && inPlot(chart, event)) click(chart, under(chart, event));
     });
     chart.svg.addEventListener("dblclick", () => { chart.zoom = null; draw(chart); });
+  };
+  /** Holds a place, or lets go of the one that is held there. @param {Chart} chart @param {number} place */
+  const click = (chart, place) => {
+    const scale = chart.scale ?? (chart.scale = scales(chart));
+    const at = placeOf(chart, held);
+    pointer = null;
+    hold(chart, chart.values && known(at) && Math.abs(scale.x.at(at) - scale.x.at(place)) < 6 ? null : momentOf(chart, place));
+  };
+
+  /** What the keys do in a chart's plot, which is a slider for them. @param {Chart} chart */
+  const keys = (chart) => {
+    const { grip } = chart;
+    /** The places of the points that the arrows go through. */
+    const stops = () => {
+      const scale = chart.scale ?? (chart.scale = scales(chart));
+      const all = chart.data.series.filter((series) => told(chart, series)).map((series) => placesOf(series, scale.axis).filter(known));
+      const longest = all.reduce((most, one) => one.length > most.length ? one : most, /** @type {number[]} */ ([]));
+      return [...new Set(longest)].filter((place) => place >= scale.x.low && place <= scale.x.high && !(scale.x.log && place <= 0)).sort((a, b) => a - b);
+    };
+    const go = (/** @type {number} */ steps) => {
+      const all = stops();
+      if (!all.length) return;
+      const now = pointer?.chart === chart ? pointer.place : placeOf(chart, held) ?? all[all.length - 1];
+      let at = 0;
+      all.forEach((place, index) => { if (Math.abs(place - now) < Math.abs(all[at] - now)) at = index; });
+      at = Math.max(0, Math.min(all.length - 1, at + steps));
+      grip.setAttribute("aria-valuemin", String(all[0]));
+      grip.setAttribute("aria-valuemax", String(all[all.length - 1]));
+      pointer = { chart, place: all[at], height: null };
+      again();
+    };
+    grip.addEventListener("focus", () => { if (grip.matches(":focus-visible")) go(0); });
+    grip.addEventListener("blur", () => { if (pointer?.chart === chart) { pointer = null; again(); } });
+    grip.addEventListener("keydown", (event) => {
+      const far = Math.max(1, Math.round(stops().length / 10));
+      const steps = { ArrowLeft: -1, ArrowRight: 1, PageDown: -far, PageUp: far, Home: -Infinity, End: Infinity }[event.key];
+      if (steps !== undefined) go(steps);
+      else if (event.key === "Enter" || event.key === " ") click(chart, pointer?.place ?? end(chart));
+      else return;
+      event.preventDefault();
+    });
   };
 
   /** @param {Chart} chart */
   const legend = (chart) => {
     const entries = chart.svg.querySelectorAll(".legend .entry");
-    if (entries.length > 0) {
-      // With buttons inside, it is no longer one picture.
-      chart.svg.setAttribute("role", "group");
-      chart.svg.setAttribute("aria-label", chart.data.title);
-    }
+    // With a slider and buttons inside, it is no longer one picture.
+    chart.svg.setAttribute("role", "group");
+    chart.svg.setAttribute("aria-label", chart.data.title);
     for (const entry of entries) {
       const name = /** @type {SVGElement} */ (entry).dataset.name ?? "";
       entry.setAttribute("tabindex", "0");
       entry.setAttribute("role", "button");
       entry.setAttribute("aria-label", `show ${name}`);
-      const show = () => {
+      const marked = () => {
         entry.classList.toggle("off", chart.hidden.has(name));
         entry.setAttribute("aria-pressed", String(!chart.hidden.has(name)));
       };
       const turn = () => {
         if (!chart.hidden.delete(name)) chart.hidden.add(name);
-        show();
+        marked();
         draw(chart);
+        again();
       };
-      show();
+      marked();
       entry.addEventListener("click", turn);
       entry.addEventListener("keydown", (event) => {
         const key = /** @type {KeyboardEvent} */ (event).key;
@@ -481,6 +732,7 @@
       marked(chart);
       draw(chart);
     }
+    again();
   };
   /** Shows in a legend what is hidden. @param {Chart} chart */
   const marked = (chart) => {
@@ -499,7 +751,7 @@
     const panel = picker.appendChild(html("div", { role: "group", "aria-label": "Runs in the charts" }));
     const told = () => { summary.textContent = `Runs: ${names.filter(({ name }) => !away.has(name)).length} of ${names.length}`; };
     const line = panel.appendChild(html("div", { class: "line" }));
-    const find = /** @type {HTMLInputElement} */ (line.appendChild(html("input", { type: "search", placeholder: "Find runs", "aria-label": "Find runs" })));
+    const find = /** @type {HTMLInputElement} */ (line.appendChild(html("input", { type: "search", placeholder: "Find runs", "aria-label": "Find runs", title: "A part of the name, or a regular expression: lr 0\\.0[13]|momentum" })));
     const boxes = names.map(({ name, place }) => {
       const label = html("label", {});
       const box = /** @type {HTMLInputElement} */ (label.appendChild(html("input", { type: "checkbox", "data-run": name })));
@@ -510,28 +762,48 @@
     });
     const matching = () => boxes.filter(({ label }) => !label.hidden);
     const all = (/** @type {boolean} */ shown) => { matching().forEach(({ box }) => { box.checked = shown; }); turnRuns(matching().map(({ name }) => name), shown); told(); };
-    find.addEventListener("input", () => { const holds = pattern(find.value); boxes.forEach(({ name, label }) => { label.hidden = !holds(name); }); });
+    const said = complaint();
+    find.addEventListener("input", () => {
+      const holds = pattern(find.value, find, said);
+      boxes.forEach(({ name, label }) => { label.hidden = !holds(name); });
+    });
     button(line, "All", "Show the listed runs", () => all(true));
     button(line, "None", "Hide the listed runs", () => all(false));
-    panel.append(...boxes.map(({ label }) => label));
+    panel.append(said, ...boxes.map(({ label }) => label));
     told();
     return picker;
   };
 
-  /** Whether a text matches: a regular expression, or, where it is none, a part of it. @param {string} wanted @returns {(text: string) => boolean} */
-  const pattern = (wanted) => {
+  /** Where a field says what is wrong with what was typed. */
+  const complaint = () => html("output", { class: "wrong" });
+  /**
+   * Whether a text matches: a regular expression, or, where it is none, a part of it; that is said beside the field.
+   * @param {string} wanted @param {HTMLElement} [field] @param {HTMLElement} [said] @returns {(text: string) => boolean}
+   */
+  const pattern = (wanted, field, said) => {
+    const has = (/** @type {string} */ text) => text.toLowerCase().includes(wanted.toLowerCase());
+    const tell = (/** @type {string} */ words) => {
+      field?.toggleAttribute("data-wrong", words !== "");
+      if (words) field?.setAttribute("aria-invalid", "true"); else field?.removeAttribute("aria-invalid");
+      if (said) said.textContent = words;
+    };
     try {
       const found = new RegExp(wanted, "i");
-      return (text) => found.test(text);
-    } catch {
-      return (text) => text.toLowerCase().includes(wanted.toLowerCase());
+      tell("");
+      return (text) => found.test(text) || has(text);
+    } catch (error) {
+      tell(`not a regular expression (${reason(error)}): searched as plain text`);
+      return has;
     }
   };
+  /** Why a browser does not take a regular expression, without the expression. @param {unknown} error */
+  const reason = (error) => (error instanceof Error ? error.message : "").split(": ").pop()?.toLowerCase() || "it cannot be read";
   /** @param {Element} figure */
   const titleOf = (figure) => figure.querySelector("h3")?.textContent ?? "";
   /** Shows only the charts whose titles match. */
   const seek = () => {
-    const holds = pattern(sought);
+    const field = document.querySelector(".controls > input[name=find]"), said = document.querySelector(".controls > .wrong");
+    const holds = pattern(sought, field instanceof HTMLElement ? field : undefined, said instanceof HTMLElement ? said : undefined);
     for (const grid of document.querySelectorAll(".figures")) {
       const figures = [...grid.querySelectorAll(":scope > figure")];
       figures.forEach((figure) => figure.toggleAttribute("data-unfound", sought !== "" && !holds(titleOf(figure))));
@@ -549,12 +821,16 @@
   const copyOf = (figure) => {
     const copy = /** @type {HTMLElement} */ (figure.cloneNode(true));
     copy.querySelectorAll("[data-own]").forEach((one) => one.remove());
-    [copy, ...copy.querySelectorAll("[data-live],[data-drawn],[data-unfound]")].forEach((one) => ["data-live", "data-drawn", "data-wide", "data-unfound"].forEach((name) => one.removeAttribute(name)));
+    copy.querySelectorAll("svg[data-box]").forEach((svg) => {
+      svg.setAttribute("viewBox", svg.getAttribute("data-box") ?? "");
+      svg.querySelector(".legend")?.removeAttribute("transform");
+    });
+    [copy, ...copy.querySelectorAll("[data-live],[data-drawn],[data-unfound]")].forEach((one) => ["data-live", "data-drawn", "data-wide", "data-unfound", "data-box", "data-fit"].forEach((name) => one.removeAttribute(name)));
     return copy;
   };
   /** Puts what is pinned to the top of the page, and keeps it as new as what it shows. */
   const pin = () => {
-    const originals = [...document.querySelectorAll("main .figures:not(.pinned) > figure")].map((figure) => ({ figure, name: pinName(figure) }));
+    const originals = [...document.querySelectorAll("main .figures:not(.pinned) > figure")].filter((figure) => !own(figure)).map((figure) => ({ figure, name: pinName(figure) }));
     const wanted = originals.filter(({ name }) => pins.has(name));
     for (const { figure, name } of originals) figure.querySelector("button[data-pin]")?.setAttribute("aria-pressed", String(pins.has(name)));
     const there = document.querySelector(".pinned");
@@ -578,6 +854,83 @@
     place.querySelectorAll("svg.chart").forEach((svg) => enhance(/** @type {SVGSVGElement} */ (svg)));
     place.querySelectorAll("button[data-pin]").forEach((one) => one.setAttribute("aria-pressed", "true"));
   };
+
+  // Weights of any tensor.
+
+  /** What the page carries of tensors: for each and each run, shares of its weights by bucket and evaluation, two letters each. @typedef {{rows: number, runs: {name: string, steps: number[]}[], tensors: {name: string, size: number, low: number, high: number, most: number, maps: string[]}[]}} Tensors */
+  const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  /** Draws one tensor of one run over time, as the server draws the largest. @param {Tensors} all @param {number} at @param {number} run */
+  const spread = (all, at, run) => {
+    const { rows, runs } = all, { name, low, high, most, maps } = all.tensors[at], { steps } = runs[run];
+    const [width, left, top, tall] = [380, 60, 20.8, 220 / rows], wide = (width - left - 4) / steps.length, bottom = top + tall * rows;
+    const title = `How is ${name} spread?`;
+    const svg = shape("svg", { class: "chart matrix", viewBox: `0 0 ${width} ${round(bottom + TEXT * 5)}`, role: "img" });
+    const bucket = (high - low) / rows, digits = Math.max(0, Math.min(9, -Math.floor(Math.log10(bucket))));
+    const middle = (/** @type {number} */ row) => (high - bucket * (row + 0.5)).toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "\u2212");
+    /** @type {(string|number|null)[][]} */
+    const table = [["weight / step", ...steps.map((step) => `step ${step}`)]];
+    const cells = shape("g", { class: "c0" });
+    for (let row = 0; row < rows; row++) {
+      const y = top + tall * row;
+      if (row % 2 === 0) svg.append(shape("text", { class: "end", x: left - 6, y: round(y + tall / 2 + TEXT * 0.35) }, middle(row)));
+      const values = steps.map((_, column) => {
+        const place = 2 * (row * steps.length + column);
+        const share = (LETTERS.indexOf(maps[run][place]) * 64 + LETTERS.indexOf(maps[run][place + 1])) / 4095 * most;
+        return share > 0 ? share : null;
+      });
+      table.push([middle(row), ...values.map((share) => share === null ? null : Number(share.toPrecision(4)))]);
+      values.forEach((share, column) => {
+        if (share === null) return;
+        const cell = cells.appendChild(shape("rect", { class: `cell s${Math.round(share / most * 9)}`, x: round(left + wide * column), y: round(y), width: round(Math.max(0.5, wide - (steps.length > 30 ? 0 : 1))), height: round(tall - 1) }));
+        cell.append(shape("title", {}, `${middle(row)}, step ${steps[column]}: ${words(share)} % of the weights`));
+      });
+    }
+    let free = -Infinity;
+    steps.forEach((step, column) => {
+      const half = String(step).length * 3.8, x = Math.min(left + wide * (column + 0.5), width - half);
+      if (x - half < free) return;
+      free = x + half + 12;
+      svg.append(shape("text", { class: "mid", x: round(x), y: round(bottom + TEXT + 4) }, String(step)));
+    });
+    const key = shape("g", { class: "c0" });
+    key.append(shape("text", { x: left, y: round(bottom + TEXT * 3.6 + 10) }, "0"));
+    for (let shade = 0; shade <= 9; shade++) key.append(shape("rect", { class: `cell s${shade}`, x: left + 14 + 11 * shade, y: round(bottom + TEXT * 3.6), width: 11, height: 11 }));
+    key.append(shape("text", { x: left + 130, y: round(bottom + TEXT * 3.6 + 10) }, `${words(Number(most.toPrecision(3)))} % of the weights`));
+    svg.append(cells, key, shape("text", { class: "name", x: 0, y: TEXT }, "weight"), shape("text", { class: "mid name", x: (left + width) / 2, y: round(bottom + TEXT * 2 + 8) }, "step"));
+    svg.prepend(shape("title", {}, title), shape("metadata", {}, JSON.stringify({ title, rows: table })));
+    const figure = html("figure", { "data-own": "" });
+    const heading = html("figcaption", {});
+    heading.append(html("h3", {}, runs.length > 1 ? `${title} ${runs[run].name}` : title));
+    figure.append(heading, svg);
+    return figure;
+  };
+  /** Lets the reader choose a tensor where the page carries more than are drawn. @param {ParentNode} root */
+  const tensors = (root) => root.querySelectorAll(".tensors").forEach((carrier) => {
+    const grid = carrier.previousElementSibling;
+    if (!(grid instanceof HTMLElement) || !(carrier instanceof HTMLElement)) return;
+    const text = carrier.textContent ?? "";
+    if (carrier.dataset.live === text) return;
+    carrier.dataset.live = text;
+    const all = /** @type {Tensors} */ (JSON.parse(text));
+    const before = grid.previousElementSibling?.classList.contains("chooser") ? grid.previousElementSibling : null;
+    const chosen = before?.querySelector("select")?.value ?? "";
+    before?.remove();
+    const bar = html("div", { class: "chooser", "data-own": "" });
+    const label = bar.appendChild(html("label", {}, "Tensor "));
+    const choice = /** @type {HTMLSelectElement} */ (label.appendChild(html("select", { name: "tensor" })));
+    choice.append(html("option", { value: "" }, "the largest"), ...all.tensors.map(({ name, size }) => html("option", { value: name }, `${name} (${size.toLocaleString("en-US")})`)));
+    const draw = () => {
+      const at = all.tensors.findIndex(({ name }) => name === choice.value);
+      grid.querySelectorAll(":scope > figure").forEach((figure) => { if (own(figure)) figure.remove(); else figure.toggleAttribute("data-aside", at >= 0); });
+      if (at >= 0) all.runs.forEach((_, run) => { if (all.tensors[at].maps[run]) grid.append(spread(all, at, run)); });
+      grid.querySelectorAll("figure svg.chart").forEach((svg) => enhance(/** @type {SVGSVGElement} */ (svg)));
+      seek();
+    };
+    choice.value = all.tensors.some(({ name }) => name === chosen) ? chosen : "";
+    choice.addEventListener("change", draw);
+    grid.before(bar);
+    if (choice.value || chosen) draw();
+  });
 
   // Files.
 
@@ -604,7 +957,7 @@
         if (value && value !== "none 0px") copies[index].setAttribute(name, value);
       }
     });
-    copy.querySelector("g.over")?.remove();
+    copy.querySelectorAll("[data-own]").forEach((one) => one.remove());
     const { width, height } = svg.viewBox.baseVal;
     copy.setAttribute("xmlns", NS);
     copy.setAttribute("width", String(width));
@@ -732,16 +1085,18 @@
     head.tabIndex = 0;
     head.title = "Sort";
   };
+  /** A heading that sorts, by mouse and by keyboard. @param {HTMLTableCellElement} head @param {() => void} act */
+  const pressable = (head, act) => {
+    sortable(head);
+    head.addEventListener("click", act);
+    head.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } });
+  };
   /** @param {HTMLTableElement} table */
   const enhanceTable = (table) => {
     if (table.dataset.live || !table.tHead || !table.tBodies[0]) return;
     table.dataset.live = "yes";
     [...table.tHead.rows[0].cells].forEach((head, column) => {
-      sortable(head);
-      head.addEventListener("click", () => sort(table, column));
-      head.addEventListener("keydown", (event) => {
-        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(table, column); }
-      });
+      pressable(head, () => sort(table, column));
     });
     const bar = html("div", { class: "actions", role: "group", "aria-label": "Table", "data-own": "" });
     const name = fileName(table.caption?.textContent ?? "table");
@@ -761,15 +1116,19 @@
     const data = carried(svg);
     const plot = /** @type {SVGGElement|null} */ (svg.querySelector("g.plot"));
     if (data && plot && drawable(data)) {
-      const tip = html("div", { class: "tip", "data-own": "" });
+      const tip = html("div", { class: "tip", "data-own": "", "aria-hidden": "true" });
       tip.hidden = true;
       figure.append(tip);
       const over = /** @type {SVGGElement} */ (svg.appendChild(shape("g", { class: "over", "data-own": "" })));
+      const grip = /** @type {SVGRectElement} */ (svg.appendChild(shape("rect", { class: "grip", "data-own": "", tabindex: 0, role: "slider", "aria-label": `Cursor: ${data.title}`, "aria-valuenow": 0, "aria-valuemin": 0, "aria-valuemax": 0,
+        x: data.frame[0], y: data.frame[1], width: data.frame[2] - data.frame[0], height: data.frame[3] - data.frame[1] })));
+      svg.dataset.box = svg.getAttribute("viewBox") ?? "";
       /** @type {Chart} */
-      const chart = { svg, plot, over, data, left: data.frame[0], hidden: new Set(), zoom: null, logX: data.x[0].log, logY: data.y.log, scale: null, tip,
+      const chart = { svg, plot, over, data, left: data.frame[0], hidden: new Set(), zoom: null, logX: data.x[0].log, logY: data.y.log, scale: null, tip, grip, values: null, frame: data.frame, size: [svg.viewBox.baseVal.width, svg.viewBox.baseVal.height],
         made: svg.querySelector("metadata")?.textContent ?? "", entries: svg.querySelector(".legend")?.outerHTML ?? "" };
       charts.push(chart);
       mouse(chart);
+      keys(chart);
       away.forEach((name) => chart.hidden.add(name));
       legend(chart);
       // A copy, or a chart that came while runs were put away, is drawn as the reader has chosen.
@@ -782,17 +1141,23 @@
           chart[which] = !chart[which];
           toggle.setAttribute("aria-pressed", String(chart[which]));
           draw(chart);
+          again();
         });
         toggle.setAttribute("aria-pressed", String(chart[which]));
       }
+      const values = button(bar, "Values", "Table of all values at the cursor", () => { unfold(chart, !chart.values); again(); });
+      values.dataset.values = "";
+      values.setAttribute("aria-expanded", "false");
     }
     files(svg, bar);
     const wide = button(bar, "Enlarge", "As wide as the page", () => {
       const is = !("wide" in figure.dataset);
       if (is) figure.dataset.wide = ""; else delete figure.dataset.wide;
       wide.setAttribute("aria-pressed", String(is));
+      refit();
     });
     wide.setAttribute("aria-pressed", "false");
+    if (own(figure)) { svg.after(bar); return; }
     const pinned = button(bar, "Pin", "Keep at the top of the page", () => {
       const name = figure.dataset.pinned ?? pinName(figure);
       if (!pins.delete(name)) pins.add(name);
@@ -829,6 +1194,7 @@
           chart.zoom = null;
           draw(chart);
         });
+        again();
       });
       label.append(choice);
     }
@@ -839,15 +1205,16 @@
       shared.smoothing = Number(range.value);
       shown.textContent = words(shared.smoothing);
       charts.forEach((chart) => { if (chart.data.series.some((series) => series.kind === "line")) draw(chart); });
+      again();
     });
     label.append(range, shown);
     const picker = runPicker();
     if (picker) bar.append(picker);
-    const find = /** @type {HTMLInputElement} */ (html("input", { type: "search", name: "find", placeholder: "Find charts", "aria-label": "Find charts", title: "A part of the title, or a regular expression" }));
+    const find = /** @type {HTMLInputElement} */ (html("input", { type: "search", name: "find", placeholder: "Find charts", "aria-label": "Find charts", title: "A part of the title, or a regular expression: loss|right" }));
     find.value = sought;
-    find.addEventListener("input", () => { sought = find.value.trim(); seek(); });
-    bar.append(find);
-    bar.append(html("span", { class: "hint" }, "Drag in a chart to zoom, double click to reset, click a name to hide it."));
+    find.addEventListener("input", () => { sought = find.value.trim(); seek(); refit(); });
+    bar.append(find, complaint());
+    bar.append(html("span", { class: "hint" }, "Drag to zoom, double click to reset, click to keep the values."));
     first.before(bar);
   };
 
@@ -905,8 +1272,10 @@
     const [text, entries] = [made.querySelector("metadata")?.textContent ?? "", made.querySelector(".legend")?.outerHTML ?? ""];
     if (chart.made === text && chart.entries === entries) return;
     [chart.made, chart.data] = [text, data];
-    const box = made.getAttribute("viewBox");
-    if (box && box !== svg.getAttribute("viewBox")) svg.setAttribute("viewBox", box);
+    const before = ownSize(chart);
+    svg.dataset.box = made.getAttribute("viewBox") ?? svg.dataset.box;
+    const now = ownSize(chart);
+    chart.size = [chart.size[0] + now[0] - before[0], chart.size[1] + now[1] - before[1]];
     for (const name of ["title", "desc", "metadata"]) {
       const [old, now] = [svg.querySelector(`:scope > ${name}`), made.querySelector(`:scope > ${name}`)];
       if (old && now) old.textContent = now.textContent;
@@ -929,7 +1298,7 @@
     if (column >= 0 && olds.length === news.length) order(made, column, olds[column].getAttribute("aria-sort") === "descending");
   };
   /** What the reader's own doing sets, which new content does not take back. @param {Element} element @param {string} name */
-  const kept = (element, name) => ["data-live", "data-drawn", "data-wide", "data-unfound"].includes(name) || (name === "open" && element.localName === "details");
+  const kept = (element, name) => ["data-live", "data-drawn", "data-wide", "data-unfound", "data-aside", "data-box", "data-fit"].includes(name) || (name === "open" && element.localName === "details");
 
   /**
    * Makes one tree like another and keeps every node that is the same: what is selected, focused, scrolled, zoomed, sorted or
@@ -973,12 +1342,19 @@
     charts = charts.filter((chart) => chart.svg.isConnected);
     root.querySelectorAll("svg.chart").forEach((svg) => enhance(/** @type {SVGSVGElement} */ (svg)));
     root.querySelectorAll("table").forEach((table) => enhanceTable(table));
+    tensors(root);
     controls(root);
     pin();
     seek();
     // The numbers under a resting pointer are the new ones.
-    if (pointer?.chart.svg.isConnected) point(pointer.chart, pointer.place); else pointer = null;
+    refit();
   };
+  addEventListener("resize", refit);
+  document.addEventListener("toggle", refit, true);
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape" && (held || charts.some((chart) => chart.values))) release(); });
+  const paper = matchMedia("print");
+  for (const [name, is] of /** @type {["beforeprint"|"afterprint", boolean][]} */ ([["beforeprint", true], ["afterprint", false]])) addEventListener(name, () => { onPaper = is; refit(); });
+  paper.addEventListener("change", () => { onPaper = paper.matches; refit(); });
   // For pages that bring new content later, and for tests.
   Object.assign(window, { pacelineCharts: { start, morph, numbers, latex, standalone, png } });
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", () => start(document));

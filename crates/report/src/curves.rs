@@ -175,7 +175,10 @@ pub(crate) fn learning(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
         },
     );
     let both = (runs, names);
-    let axis = Axis::new("loss").unit("nats").logarithmic();
+    // What a script of another framework calls its loss has a unit that only it knows.
+    let ours = runs.iter().all(|run| run.framework().is_none());
+    let axis = Axis::new("loss").logarithmic();
+    let axis = if ours { axis.unit("nats") } else { axis };
     let mut figures: Vec<Figure> =
         learning_curve(both, "How far did the loss fall?", axis, loss).into_iter().collect();
     let axis = Axis::new("accuracy").unit("%");
@@ -197,7 +200,6 @@ pub(crate) fn learning(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
         let axis = Axis::new("learning rate").from_zero();
         figures.extend(learning_curve(both, "How did the learning rate change?", axis, rate));
     }
-    figures.extend(confusion(runs, names));
     figures
 }
 
@@ -216,7 +218,7 @@ fn follows_a_schedule(run: &RunView) -> bool {
 const MOST_MATRICES: usize = 4;
 
 /// What each run took for what.
-fn confusion(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
+pub(crate) fn confusion(runs: &[&RunView], names: &[String]) -> Vec<Figure> {
     let known: Vec<_> =
         runs.iter().zip(names).filter(|(run, _)| !run.confusion.is_empty()).collect();
     if known.len() > MOST_MATRICES {
@@ -283,6 +285,34 @@ fn rate_axis(runs: &[&RunView]) -> Axis {
     if most > 20.0 * least { axis.logarithmic() } else { axis.from_zero() }
 }
 
+/// A time as people read it; nothing where it is not known.
+fn seconds(seconds: f64) -> String {
+    match seconds {
+        known if known >= 100.0 => format!("{} s", crate::number::grouped(known, 0)),
+        known if known >= 10.0 => format!("{known:.1} s"),
+        known if known > 0.0 => format!("{known:.2} s"),
+        _ => String::new(),
+    }
+}
+
+/// What all runs together took, and its phases as shares, the greatest first; those that round to nothing are left out.
+pub(crate) fn whole(runs: &[&RunView]) -> Vec<(String, String)> {
+    let all: f64 = runs.iter().map(|run| run.summary.seconds).sum();
+    let mut shares: Vec<(&str, f64)> = Vec::new();
+    for (place, name) in PHASES.into_iter().enumerate() {
+        let of = |run: &&RunView| {
+            let PhaseTimes { input, compute, exchange, wait, recovery } = run.summary.phases;
+            [input, compute, exchange, wait, recovery][place] * run.summary.seconds
+        };
+        shares.push((name, 100.0 * runs.iter().map(of).sum::<f64>() / all));
+    }
+    shares.retain(|(_, share)| *share >= 0.5);
+    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let count = if runs.len() == 1 { "1 run".to_owned() } else { format!("{} runs", runs.len()) };
+    let shares = shares.into_iter().map(|(name, it)| (name.to_owned(), format!("{it:.0} %")));
+    std::iter::once((count, seconds(all))).chain(shares).collect()
+}
+
 /// The phases of each run as shares of its time.
 pub(crate) fn shares(runs: &[&RunView], names: &[String], width: f64) -> Figure {
     let shares = runs.iter().zip(names).map(|(run, name)| {
@@ -293,6 +323,7 @@ pub(crate) fn shares(runs: &[&RunView], names: &[String], width: f64) -> Figure 
         title: "Where does the time of a step go?".to_owned(),
         parts: PHASES.map(str::to_owned).to_vec(),
         rows: shares.collect(),
+        totals: runs.iter().map(|run| seconds(run.summary.seconds)).collect(),
         width,
     };
     let words = "Input: waiting for data. Exchange: communicating gradients. Wait: for other workers. Recovery: no steps, because a task was lost.";
@@ -354,6 +385,29 @@ mod tests {
         let (means, _) = segments(&points).unwrap();
         assert!(means[75].1.is_nan());
         assert_eq!(means.iter().filter(|mean| mean.1.is_nan()).count(), 1);
+    }
+
+    /// A script's squared error was drawn in nats.
+    #[test]
+    fn the_loss_of_another_framework_has_no_unit_of_ours() {
+        let drawn = |framework: &str| {
+            let started = paceline_runs::RunStarted {
+                framework: framework.to_owned(),
+                ..paceline_runs::RunStarted::default()
+            };
+            let step =
+                |step: u64| Event::Step(Step { step, loss: 1.0 / step as f64, ..Step::default() });
+            let events = [Event::RunStarted(started), step(1), step(2)];
+            let record = |event| Record {
+                time: 0.0,
+                task: "worker/0".to_owned(),
+                kind: String::new(),
+                event: Some(event),
+            };
+            let run = RunView { records: events.map(record).to_vec(), ..RunView::default() };
+            learning(&[&run], &["r".to_owned()])[0].svg.contains("nats")
+        };
+        assert!(drawn("") && !drawn("Python 3.11"));
     }
 
     /// TensorBoard showed it beside the same run, the report did not.

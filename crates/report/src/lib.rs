@@ -24,6 +24,7 @@ pub mod epochs;
 mod escape;
 pub mod experiment;
 mod groups;
+mod layers;
 mod many;
 pub mod names;
 pub mod nodes;

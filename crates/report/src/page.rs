@@ -179,6 +179,20 @@ impl Page {
         }
     }
 
+    /// Maps of some tensors, with the numbers from which the pages' script draws those of others, as JSON.
+    pub(crate) fn maps(&mut self, title: &str, figures: &[Figure], numbers: &str, folded: bool) {
+        let content = html! {
+            (grid("figures", figures))
+            div class="tensors" hidden { (Escaped(numbers)) }
+        };
+        if folded {
+            self.folded(title, &content);
+        } else {
+            self.section(title);
+            self.add(&content);
+        }
+    }
+
     /// Caveats, each with what to do about it.
     pub fn notes(&mut self, notes: &[(String, String)]) {
         self.add(&caveats(notes));

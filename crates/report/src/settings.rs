@@ -158,7 +158,8 @@ fn parallel(
     let title = format!("Which settings go with a good {}?", result.name);
     let end = if result.high_is_good { "highest" } else { "lowest" };
     let count = best.iter().filter(|best| **best).count();
-    let words = format!("In colour: the {count} runs with the {end} {}.", result.name);
+    let which = if count == 1 { "run".to_owned() } else { format!("{count} runs") };
+    let words = format!("In colour: the {which} with the {end} {}.", result.name);
     let drawing = Parallel { title: title.clone(), axes, lines: lines.collect() };
     figure(title, drawing.svg(), words)
 }

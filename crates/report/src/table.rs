@@ -105,7 +105,9 @@ impl Table {
                                 @for (index, column) in self.columns.iter().enumerate() {
                                     @let cell = Escaped(row.get(index).map_or("", String::as_str));
                                     @if index == 0 {
-                                        th scope="row" class=[class(column.align)] { (cell) }
+                                        // A word names its row; a number needs its name.
+                                        @let label = labels[index].as_ref().filter(|_| column.align == Align::Right);
+                                        th scope="row" class=[class(column.align)] data-label=[label] { (cell) }
                                     } @else {
                                         td class=[class(column.align)] data-label=[&labels[index]] { (cell) }
                                     }
@@ -224,6 +226,13 @@ mod tests {
         assert!(html.contains("<table class=\"stack\">"), "{html}");
         assert!(
             html.contains("<td class=\"num\" data-label=\"&lt;rate&gt; (x/s)\">5</td>"),
+            "{html}"
+        );
+        assert!(html.contains("<th scope=\"row\">1</th>"), "{html}");
+        table.columns[0] = Column::numbers("epochs");
+        let html = table.html().into_string();
+        assert!(
+            html.contains("<th scope=\"row\" class=\"num\" data-label=\"epochs\">1</th>"),
             "{html}"
         );
         (0..60).for_each(|_| table.row(["1"]));

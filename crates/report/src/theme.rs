@@ -106,7 +106,7 @@ h1{font-size:30px;line-height:1.2;letter-spacing:-.015em;margin:0 0 6px}\
 h2{font-size:21px;line-height:1.3;letter-spacing:-.01em;margin:48px 0 12px}\
 h3{font-size:16px;margin:0 0 2px}\
 p{margin:0 0 12px;max-width:76ch}\
-.lead,.soft{color:var(--soft)}.small{font-size:14px}\
+.lead,.soft{color:var(--soft)}.lead{max-width:none}.small{font-size:14px}\
 .verdict{border-left:4px solid var(--good);background:var(--good-bg);border-radius:0 10px 10px 0;padding:16px 20px;margin:22px 0}\
 .verdict.doubtful{border-color:var(--warn);background:var(--warn-bg)}.verdict.bad{border-color:var(--bad);background:var(--bad-bg)}\
 .verdict strong{display:block;font-size:20px;line-height:1.35}\
@@ -117,34 +117,43 @@ p{margin:0 0 12px;max-width:76ch}\
 .card .value{font-size:27px;font-weight:650;line-height:1.25;letter-spacing:-.01em;font-variant-numeric:tabular-nums}\
 .card .value span{font-size:15px;font-weight:400;color:var(--soft);letter-spacing:0}\
 .card .more{color:var(--soft);font-size:13.5px}\
-.figures{display:grid;align-items:start;grid-template-columns:repeat(auto-fill,minmax(min(100%,362px),1fr));gap:16px;margin:14px 0}\
-@media(min-width:786px){.figures.pairs{grid-template-columns:1fr 1fr}}\
-@media(min-width:521px) and (max-width:785px){figure:not([data-wide]) .chart{max-width:520px}}\
-.figures.hero{grid-template-columns:minmax(0,1fr)}.hero h3{font-size:19px}.hero .chart{max-width:680px}\
-@media(min-width:1000px){.hero figure{display:grid;grid-template-columns:680px minmax(0,1fr);column-gap:32px;align-items:start}.hero figcaption{grid-column:1/-1}.hero .words{grid-column:2;grid-row:2;margin:34px 0 0;font-size:16px}}\
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,362px),1fr));gap:16px;margin:14px 0}\
+@media(min-width:786px){.figures.pairs,.figures:has([data-box]):has(>figure:nth-of-type(2):last-of-type),.figures:has([data-box]):has(>figure:nth-of-type(4):last-of-type){grid-template-columns:1fr 1fr}}\
+.figures:not(.hero):has([data-box]):has(>figure:only-of-type){grid-template-columns:minmax(0,800px)}\
+figure:not([data-wide]) .chart{max-width:440px}\
+.figures.hero{grid-template-columns:minmax(0,1fr)}.hero h3{font-size:19px}.hero figcaption .key{font-size:17px}.hero figure:not([data-wide]) .chart{max-width:640px}\
+@media(min-width:1000px){.hero figure:not([data-wide]){display:grid;grid-template-columns:640px minmax(0,1fr);grid-template-rows:auto auto 1fr auto;column-gap:40px;align-items:start}.hero figure:not([data-wide]) figcaption{display:contents}.hero h3{grid-column:1/-1}\
+.hero .chart{grid-column:1;grid-row:2/span 2}.hero .actions{grid-column:1;grid-row:4}.hero .words{grid-column:2;grid-row:3;margin:22px 0 0;font-size:15px;color:var(--soft)}\
+.hero figure:not([data-wide]) .key{grid-column:2;grid-row:2;margin-top:2px;visibility:hidden;line-height:0}.hero figure:not([data-wide]) .key span{visibility:visible;display:grid;grid-template-columns:5.5em auto;align-items:baseline;font-size:17px;line-height:1.5}.hero figure:not([data-wide]) .key b{font-size:28px;letter-spacing:-.01em}}\
 .links{padding-left:20px}.links li{margin:4px 0}a{color:var(--series-0)}\
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 12px 12px;break-inside:avoid}\
 figcaption{margin-bottom:8px}\
-figure[data-wide]{grid-column:1/-1}figure[data-wide] .chart{max-width:min(100%,118vh);margin:0 auto}\
+figure[data-wide]{grid-column:1/-1}figure[data-wide] .chart{max-width:min(100%,118vh);margin:0 auto}figure .chart[data-fit]{max-width:none!important}\
 figure{position:relative}\
 figure .chart[data-live]{touch-action:pan-y}\
+.chart .cursor.held{stroke-dasharray:3 3}.chart .grip{fill:transparent;stroke:none;cursor:crosshair}\
 .tip{position:absolute;z-index:2;pointer-events:none;max-width:92%;background:var(--card);border:1px solid var(--rule);border-radius:7px;padding:6px 9px;font-size:13px;line-height:1.45;font-variant-numeric:tabular-nums;box-shadow:0 2px 8px rgb(0 0 0/.18)}\
-.tip[hidden]{display:none}.tip .at{color:var(--soft)}.tip b{margin-left:8px;font-weight:600}.tip .tag{margin-right:6px}\
-.actions{display:flex;flex-wrap:wrap;gap:6px;margin:8px 0 0}\
-.actions button{font:inherit;font-size:12.5px;line-height:1.2;color:var(--soft);background:none;border:1px solid var(--line);border-radius:6px;padding:4px 8px;cursor:pointer}\
-.actions button:hover{color:var(--ink);border-color:var(--rule)}.actions button[aria-pressed=true]{color:var(--ink);background:var(--sunk);border-color:var(--rule)}\
+.tip.below{max-width:none;z-index:5;border-radius:0 0 10px 10px}.tip[hidden]{display:none}.tip .at{color:var(--soft)}.tip b{margin-left:8px;font-weight:600}.tip .tag{margin-right:6px}\
+.actions{display:flex;flex-wrap:wrap;gap:2px;margin:8px -5px 0}\
+.actions button{font:inherit;font-size:12.5px;line-height:1.2;color:var(--soft);background:none;border:0;border-radius:5px;padding:5px;min-height:25px;cursor:pointer}\
+.actions button:hover{color:var(--ink);background:var(--sunk)}.actions button[aria-pressed=true],.actions button[aria-expanded=true]{color:var(--ink);background:var(--sunk);box-shadow:inset 0 0 0 1px var(--rule)}\
+.tip table,.values table{font-size:13px;line-height:1.3}.tip th,.tip td,.values th,.values td{padding:3px 10px 3px 0;vertical-align:baseline}.tip tbody th,.values tbody th{font-weight:400;min-width:7em}\
+.tip tr:last-child>*{border-bottom:0}.tip tr.near>*{font-weight:700}.tip .num,.values .num{padding-right:6px}\
+.values{margin-top:6px;border-top:1px solid var(--line)}.values .scroll{max-height:264px;overflow:auto;margin:2px 0 0}.values thead th{position:sticky;top:0;background:var(--card)}\
+.values .actions{margin:4px 0 0;align-items:center}.values .actions span{flex:1;font-size:13px;color:var(--soft)}\
+.wrong{color:var(--bad);font-size:13px}.wrong:empty{display:none}.picker .wrong{max-width:30em}input[data-wrong]{border-color:var(--bad)!important;outline-color:var(--bad)}\
 .scroll+.actions{margin:-4px 0 12px}\
 .controls{position:sticky;top:0;z-index:3;display:flex;flex-wrap:wrap;gap:6px 20px;align-items:center;background:var(--paper);border-bottom:1px solid var(--line);padding:8px 0;font-size:14px}\
 .controls label{display:flex;gap:8px;align-items:center}.controls select{font:inherit}.controls .hint{color:var(--soft);font-size:13px}\
 th[tabindex]{cursor:pointer}th[aria-sort=ascending]::after{content:\" \\2191\"}th[aria-sort=descending]::after{content:\" \\2193\"}\
-@media print{.actions,.controls,.tip,.pinned{display:none}}\
+@media print{.actions,.chooser,.controls,.tip,.pinned{display:none}}\
 .controls input[type=search]{font:inherit;padding:3px 8px;border:1px solid var(--rule);border-radius:6px;background:var(--card);color:var(--ink);width:11em}\
 .picker{position:relative;margin:0;padding:3px 10px;border-radius:6px}.picker summary{font-weight:400}\
 .picker>div{position:absolute;left:-1px;z-index:4;margin-top:8px;padding:10px 14px;background:var(--card);border:1px solid var(--rule);border-radius:8px;max-height:60vh;overflow:auto;display:grid;gap:4px;width:max-content;max-width:min(460px,calc(100vw - 32px))}\
 .picker .line{display:flex;gap:6px;flex-wrap:wrap}.picker button{font:inherit;font-size:13px;padding:3px 9px;border:1px solid var(--line);border-radius:6px;background:none;color:var(--ink);cursor:pointer}\
 .pinned{border-bottom:1px solid var(--line);padding-bottom:16px}.pinned h2{grid-column:1/-1;margin:8px 0 0}\
-figure[data-unfound],.figures[data-unfound],[data-unfound]>*{display:none}\
-@media(max-width:520px){.controls{position:static}.controls .hint{display:none}}\
+figure[data-unfound],figure[data-aside],.figures[data-unfound],[data-unfound]>*{display:none}.chooser{font-size:14px;margin:12px 0 0}.chooser select{font:inherit;max-width:min(100%,30em)}\
+@media(max-width:800px){.controls{position:static}.controls .hint{display:none}}\
 figcaption .key{font-size:14.5px;color:var(--soft);font-variant-numeric:tabular-nums}\
 figcaption .key span{white-space:nowrap}\
 figcaption .key b{color:var(--ink);font-weight:600}\
@@ -173,9 +182,9 @@ footer{color:var(--soft);font-size:14px;padding-top:40px;padding-bottom:40px}\
 @media(max-width:520px){main,header.top,footer{padding-left:12px;padding-right:12px}header.top{padding-top:24px}h1{font-size:25px}\
 h2{margin-top:36px}figure{padding:12px 8px 10px}.verdict{padding:14px 16px}.verdict strong{font-size:18px}\
 .cards{grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}.card .value{font-size:23px}\
-.stack,.stack tbody{display:block}.stack thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\
+.stack,.stack tbody,.stack caption{display:block}.stack thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}\
 .stack tr{display:flex;flex-wrap:wrap;gap:2px 14px;padding:8px 0;border-bottom:1px solid var(--line)}.stack th,.stack td{border:0;padding:0;text-align:left;white-space:normal}\
-.stack tbody th{flex:1 0 100%}.stack td::before{content:attr(data-label)\" \";color:var(--soft)}.stack td:empty{display:none}}\
+.stack tbody th{flex:1 0 100%}.stack td::before,.stack th[data-label]::before{content:attr(data-label)\" \";color:var(--soft)}.stack td:empty{display:none}}\
 @media print{body{font-size:11pt}main,header.top,footer{max-width:none;padding:0}figure,.card,.verdict,tr{break-inside:avoid}h2,h3{break-after:avoid}\
 .figures{grid-template-columns:1fr 1fr}.verdict{border:1px solid var(--rule);border-left-width:4px}\
 .scroll{overflow:visible;break-inside:avoid}details .scroll{break-inside:auto}caption{break-after:avoid}.notes li{border:1px solid var(--line)}\

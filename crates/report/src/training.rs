@@ -6,6 +6,7 @@ use crate::csv::Csv;
 use crate::curves;
 use crate::epochs;
 use crate::groups::{Group, groups, settings as asked};
+use crate::layers;
 use crate::many::{MOST_LISTED, drawn, left_out, listed_places};
 use crate::nodes::{self, Recorded};
 use crate::page::{Card, Figure, Page};
@@ -71,6 +72,7 @@ pub fn pictures(runs: &[RunView]) -> Vec<(String, Drawing)> {
         let (runs, names) = drawn(&group);
         let mut figures = settings::figures(&group);
         figures.extend(curves::learning(&runs, &names));
+        figures.extend(curves::confusion(&runs, &names));
         figures.extend(weights::figures(&runs, &names));
         figures.extend(curves::time(&runs, &names));
         figures.extend(nodes::charts(&recorded(&runs, &names)).figures);
@@ -88,7 +90,8 @@ pub fn where_the_time_goes(runs: &[RunView]) -> Figure {
     let (runs, names): (Vec<&RunView>, Vec<String>) = named(&groups).unzip();
     Figure {
         title: "This is where the time goes".to_owned(),
-        ..curves::shares(&runs, &names, 430.0)
+        key: curves::whole(&runs),
+        ..curves::shares(&runs, &names, 380.0)
     }
 }
 
@@ -144,16 +147,17 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
         page.remark(&words);
     }
     let settings = settings::figures(group);
-    let (learning, time) = (curves::learning(&runs, &names), curves::time(&runs, &names));
-    let weights = weights::figures(&runs, &names);
+    let (mut learning, time) = (curves::learning(&runs, &names), curves::time(&runs, &names));
+    let confusion = curves::confusion(&runs, &names);
+    let weights = weights::Maps::of(&runs, &names);
     let epochs = notes.table(epochs::table(&runs, &names));
     if several {
         // The titles say what each is; headings for one or two figures would leave the page half empty.
-        let all: Vec<Figure> = [settings, learning, time].concat();
+        let all: Vec<Figure> = [settings, learning, time, confusion].concat();
         page.figures(&notes.figures(all));
         epochs::place(page, &epochs, crowded);
-        page.folded_figures("Weights over time", &notes.figures(weights));
     } else {
+        learning.extend(confusion);
         let mut section = |page: &mut Page, words: &str, figures: Vec<Figure>| {
             if !figures.is_empty() {
                 heading(page, words);
@@ -163,12 +167,11 @@ fn describe_group(page: &mut Page, group: &Group<'_>, several: bool, notes: &mut
         section(page, "Settings and results", settings);
         section(page, "Learning", learning);
         epochs::place(page, &epochs, crowded);
-        if crowded {
-            page.folded_figures("Weights over time", &weights);
-        } else {
-            section(page, "Weights", weights);
-        }
         section(page, "Time", time);
+    }
+    weights.place(page, crowded);
+    if let Some(layers) = layers::table(&runs) {
+        page.folded_table(&format!("Layers of the model ({})", layers.rows.len()), &layers);
     }
     let charts = nodes::charts(&recorded(&runs, &names));
     let means = nodes::means(&recorded(&listed.runs, &listed.labels));
@@ -513,6 +516,15 @@ pub(crate) fn decimal(value: f64, digits: usize) -> String {
 /// Most settings that are columns of their own; more would need sideways scrolling, and all are in the settings.
 const MOST_COLUMNS: usize = 6;
 
+/// Something that came out of a run: name, unit, decimals, and where it is found.
+type Outcome = (&'static str, &'static str, usize, fn(&RunView) -> f64);
+
+const RESULTS: [Outcome; 3] = [
+    ("training loss", "", 4, |run| run.summary.last.train_loss),
+    ("test loss", "", 4, |run| run.summary.last.test_loss),
+    ("test accuracy", "%", 2, |run| 100.0 * run.summary.last.test_accuracy),
+];
+
 /// The runs at some places of a group, each against the first.
 fn overview(group: &Group<'_>, places: &[usize], notes: &mut Notes) -> Table {
     let runs = &group.runs[..];
@@ -546,11 +558,10 @@ fn overview(group: &Group<'_>, places: &[usize], notes: &mut Notes) -> Table {
             Column::numbers("interval").unit("95 %"),
         ]);
     }
-    columns.extend([
-        Column::numbers("training loss"),
-        Column::numbers("test loss"),
-        Column::numbers("test accuracy").unit("%"),
-    ]);
+    // A result that no run has gets no column: scripts often have no evaluation.
+    let known = |of: fn(&RunView) -> f64| runs.iter().any(|run| of(run).is_finite());
+    let results = RESULTS.iter().filter(|(_, _, _, of)| known(*of)).collect::<Vec<_>>();
+    columns.extend(results.iter().map(|(name, unit, ..)| Column::numbers(*name).unit(*unit)));
     let mut table = Table::new(columns);
     let against = against_first(runs);
     table = table.captioned(notes.once(caption(&against)));
@@ -574,11 +585,7 @@ fn overview(group: &Group<'_>, places: &[usize], notes: &mut Notes) -> Table {
                 None => "–".to_owned(),
             });
         }
-        row.extend([
-            decimal(summary.last.train_loss, 4),
-            decimal(summary.last.test_loss, 4),
-            decimal(100.0 * summary.last.test_accuracy, 2),
-        ]);
+        row.extend(results.iter().map(|(_, _, digits, of)| decimal(of(run), *digits)));
         table.rows.push(row);
     }
     table

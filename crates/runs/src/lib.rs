@@ -44,6 +44,7 @@ mod event_log;
 pub mod figures;
 mod file_format;
 mod folder_watch;
+mod layers;
 mod learning;
 mod legs;
 mod load;

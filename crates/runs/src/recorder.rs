@@ -22,7 +22,7 @@ use std::{
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 /// Tensors whose histograms go into the log, the largest; TensorBoard gets all.
-const MOST_TENSORS: usize = 16;
+const MOST_TENSORS: usize = 64;
 
 /// Choices of a recorder.
 #[derive(Debug, Clone)]
@@ -336,18 +336,18 @@ mod tests {
         let settings = RecorderSettings { queue: 8, tensorboard: false };
         let recorder = Recorder::start(&run, "worker/0", &settings).unwrap();
         let values = |size: usize| (0..size).map(|at| at as f32).collect::<Vec<_>>();
-        let all = (1..=20).map(|size| (format!("t{size}"), Histogram::of(&values(size))));
+        let all = (1..=70).map(|size| (format!("t{size}"), Histogram::of(&values(size))));
         recorder.histograms(7, all.collect());
         drop(recorder);
         let (records, broken) = read_events(&run.events_path("worker/0")).unwrap();
         let Some(Event::Histograms(found)) = &records[0].event else { panic!("{records:?}") };
         assert_eq!((broken, found.step, found.tensors.len()), (0, 7, MOST_TENSORS));
         assert_eq!(
-            (found.tensors[0].name.as_str(), found.tensors[15].name.as_str()),
-            ("t5", "t20")
+            (found.tensors[0].name.as_str(), found.tensors[63].name.as_str()),
+            ("t7", "t70")
         );
-        assert_eq!(found.tensors[15].counts.iter().sum::<u64>(), 20);
-        assert_eq!((found.tensors[15].min, found.tensors[15].max), (0.0, 19.0));
+        assert_eq!(found.tensors[63].counts.iter().sum::<u64>(), 70);
+        assert_eq!((found.tensors[63].min, found.tensors[63].max), (0.0, 69.0));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::verdict::{Examples, Limit, Verdict};
 use crate::{
     Event, Machine, PhaseTimes, Record, RecordedPlan, Resources, RunFolder, RunSettings, RunState,
-    RunsError, Status, Step, Summary, WorkerSummary, diagnosis,
+    RunsError, Status, Step, Summary, WorkerSummary, diagnosis, layers,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -36,6 +36,8 @@ pub struct RunView {
     /// What the model took for what at the last evaluation: a class and how often each class was predicted for it; empty where
     /// that was not kept.
     pub confusion: Vec<(String, Vec<u64>)>,
+    /// The network's tensors and their shapes, in its order, as the newest checkpoint tells; empty where none was kept.
+    pub layers: Vec<(String, Vec<usize>)>,
 }
 
 impl RunView {
@@ -97,6 +99,11 @@ impl RunView {
                 Some((task, recording))
             })
             .collect();
+        // A run that is known by its summary only is not drawn.
+        let layers = match records.is_empty() {
+            true => Vec::new(),
+            false => layers::tensors(folder, plan.whole["parameters"].as_u64()),
+        };
         Self {
             name: format!("{} {}", summary.model, summary.strategy).trim().to_owned(),
             state: state.word(),
@@ -112,6 +119,7 @@ impl RunView {
             confusion: std::fs::read_to_string(folder.path().join("confusion.csv"))
                 .map(|text| confusion(&text))
                 .unwrap_or_default(),
+            layers,
         }
     }
 

@@ -193,31 +193,55 @@ function cellText(run, key) {
   return key === "data" ? lastPart(String(found)) : String(found);
 }
 
-/** `lr<0.1 model=lenet tag=best words`: every part must hold. @param {string} text @returns {(run: Run) => boolean} */
+/** A regular expression, or why it is none. @param {string} text @returns {RegExp|string} */
+function expression(text) {
+  try { return new RegExp(text, "i"); } catch (error) {
+    return (error instanceof Error ? error.message : "").split(": ").pop()?.toLowerCase() || "it cannot be read";
+  }
+}
+
+/**
+ * `lr<0.1 model=lenet tag=best note~"two words" lenet|softmax`: every part must hold. A word, and what follows `~`, is a regular
+ * expression or a part of the text; quotes keep spaces.
+ * @param {string} text @returns {{holds: (run: Run) => boolean, wrong: string}}
+ */
 function predicate(text) {
-  const parts = text.trim().split(/\s+/).filter(Boolean).map((part) => {
-    const found = part.match(/^([\w.]+)(<=|>=|!=|=|<|>|~)(.*)$/);
+  /** @type {string[]} */
+  const wrong = [];
+  const looked = (/** @type {string} */ wanted) => {
+    const found = expression(wanted);
+    if (typeof found === "string") wrong.push(`\`${wanted}\` is not a regular expression (${found}): searched as plain text`);
+    const plain = wanted.toLowerCase();
+    return (/** @type {string} */ has) => has.toLowerCase().includes(plain) || (typeof found !== "string" && found.test(has));
+  };
+  const known = (/** @type {string} */ key) => !runs.size || [...runs.values()].some((run) => value(run, key) !== undefined);
+  const parts = (text.match(/(?:[^\s"]|"[^"]*"?)+/g) ?? []).map((part) => {
+    const found = part.replaceAll('"', "").match(/^([\w.]+)(<=|>=|!=|!~|=|<|>|~)(.*)$/);
     if (!found) {
-      const word = part.toLowerCase();
-      return (/** @type {Run} */ run) => [run.name, run.label, run.state, run.model, run.strategy, run.data, `batch ${run.batch}`, run.note, ...run.tags].join(" ").toLowerCase().includes(word);
+      const holds = looked(part.replaceAll('"', ""));
+      return (/** @type {Run} */ run) => holds([run.name, run.label, run.state, run.model, run.strategy, run.data, `batch ${run.batch}`, run.note, ...run.tags].join(" "));
     }
     const [, key, sign, wanted] = found;
+    if (!known(key)) wrong.push(`no run has \`${key}\``);
+    const matches = sign.endsWith("~") ? looked(wanted) : () => false;
     return (/** @type {Run} */ run) => {
       const has = value(run, key);
-      if (Array.isArray(has)) return sign === "!=" ? !has.includes(wanted) : has.some((one) => (sign === "~" ? one.includes(wanted) : one === wanted));
-      if (has === undefined || has === null) return sign === "!=";
+      const all = Array.isArray(has) ? has : has === undefined || has === null ? [] : [has];
+      if (sign === "~") return all.some((one) => matches(String(one)));
+      if (sign === "!~") return !all.some((one) => matches(String(one)));
+      if (Array.isArray(has)) return sign === "!=" ? !has.includes(wanted) : has.includes(wanted);
+      if (!all.length) return sign === "!=";
       const [a, b] = [Number(has), Number(wanted)];
       const numeric = wanted !== "" && !Number.isNaN(a) && !Number.isNaN(b);
-      const order = numeric ? a - b : String(has).localeCompare(wanted);
+      const order = a - b;
       const same = numeric ? a === b : String(has).toLowerCase() === wanted.toLowerCase();
-      if (sign === "~") return String(has).toLowerCase().includes(wanted.toLowerCase());
       if (sign === "=") return same;
       if (sign === "!=") return !same;
       if (!numeric) return false;
       return sign === "<" ? order < 0 : sign === ">" ? order > 0 : sign === "<=" ? order <= 0 : order >= 0;
     };
   });
-  return (run) => parts.every((holds) => holds(run));
+  return { holds: (run) => parts.every((holds) => holds(run)), wrong: [...new Set(wrong)].join("; ") };
 }
 
 /** @type {string[]} */
@@ -245,7 +269,9 @@ const chooseAll = element("input", { type: "checkbox", class: "all", "aria-label
 let listed = []; // runs that the filter lets pass; the table has the first of them
 const head = element("tr");
 const count = element("span", { class: "count" });
-const search = element("input", { type: "search", placeholder: "Filter: words, lr<0.1 model=lenet tag=best", "aria-label": "Filter runs",
+const complaint = element("output", { class: "wrong" }); // what is wrong with the filter
+const search = element("input", { type: "search", placeholder: "Filter: lenet|softmax lr<0.1 model=lenet tag=best", "aria-label": "Filter runs",
+  title: "Every part must hold: words or regular expressions (lenet|soft), settings (lr<0.1 model=lenet batch!=64 tag=best), settings by regular expression (data~^digits host!~vm); quotes keep spaces",
   oninput: (event) => { filter = event.target.value; memory.set("filter", filter); list(); } });
 const compareButton = element("button", { type: "button", class: "compare", onclick: () => { location.hash = `#/compare/${[...chosen].map(encodeURIComponent).join(",")}`; } });
 const groupBy = element("select", { "aria-label": "Group by", onchange: (event) => { group = event.target.value; memory.set("group", group); list(); } });
@@ -384,7 +410,10 @@ function menus(keys) {
 function list() {
   const all = [...runs.values()].filter((run) => archive || !run.archived);
   const keys = columns();
-  const holds = predicate(filter);
+  const { holds, wrong } = predicate(filter);
+  complaint.textContent = wrong;
+  search.toggleAttribute("data-wrong", wrong !== "");
+  if (wrong) search.setAttribute("aria-invalid", "true"); else search.removeAttribute("aria-invalid");
   const shown = all.filter((run) => !hidden.has(run.name) && holds(run)).sort(compare);
   const drawn = shown.slice(0, MOST_ROWS);
   listed = shown;
@@ -449,7 +478,7 @@ function listPage() {
   search.value = filter;
   const table = element("table", { class: "runs" }, element("thead", {}, head), body);
   const archived = element("label", { class: "soft" }, archiveBox, " show archived");
-  view.replaceChildren(element("div", { class: "tools" }, search, groupBy, columnMenu),
+  view.replaceChildren(element("div", { class: "tools" }, search, groupBy, columnMenu), complaint,
     element("div", { class: "tools acts" }, compareButton, hideButton, archiveButton, unhide, archived, count), element("div", { class: "scroll" }, table));
   fetchList().catch(failed);
   return listen("/api/events", {
@@ -720,7 +749,14 @@ function runPage(name) {
     fetchRun();
     unlisten = listen(`/api/events?run=${query}`, { run: (answer) => { show(answer); readLog(); }, logs: (lengths) => { known = Object.keys(lengths); showLogs(); readLog(); }, gone: () => say("the run is gone", true) }, fetchRun);
   };
-  ask("/api/runs").then((answer) => fill(answer.runs.find((/** @type {Run} */ run) => run.name === name))).catch(failed);
+  ask("/api/runs").then((answer) => {
+    const run = answer.runs.find((/** @type {Run} */ run) => run.name === name);
+    fill(run);
+    if (run?.label && !over) {
+      where.textContent = `${run.label} · ${lastPart(name)}`;
+      document.title = `${run.label} · Paceline`;
+    }
+  }).catch(failed);
   watch();
   return () => { over = true; unlisten(); };
 }

@@ -26,6 +26,8 @@ pub struct Stacked {
     pub parts: Vec<String>,
     /// A name and the shares of its parts, from 0 to 1.
     pub rows: Vec<(String, Vec<f64>)>,
+    /// What stands at the right of each row's name, such as its whole; empty for none.
+    pub totals: Vec<String>,
     /// Width in units of the drawing; text is 13 units high.
     pub width: f64,
 }
@@ -34,8 +36,9 @@ impl Stacked {
     /// The drawing for a page that carries [`theme::CHART_CSS`].
     #[must_use]
     pub fn svg(&self) -> Drawing {
+        let widest = self.totals.iter().map(|total| text_width(total)).fold(0.0, f64::max);
         let names: Vec<Vec<String>> =
-            self.rows.iter().map(|(name, _)| wrapped(name, self.width)).collect();
+            self.rows.iter().map(|(name, _)| wrapped(name, self.width - widest - 8.0)).collect();
         let lines: usize = names.iter().map(Vec::len).sum();
         let height = KEY + LINE * lines as f64 + (BAR + BELOW) * self.rows.len() as f64;
         let mut out = format!(
@@ -61,7 +64,15 @@ impl Stacked {
             x += 16.0 + text_width(part) + 18.0;
         }
         let mut top = KEY;
-        for ((_, shares), lines) in self.rows.iter().zip(names) {
+        for (row, ((_, shares), lines)) in self.rows.iter().zip(names).enumerate() {
+            if let Some(total) = self.totals.get(row) {
+                out.push_str(&format!(
+                    "<text class=\"end\" x=\"{}\" y=\"{}\">{}</text>",
+                    at(self.width),
+                    at(top + TEXT - 1.0),
+                    Escaped(total)
+                ));
+            }
             for line in lines {
                 out.push_str(&format!(
                     "<text class=\"name\" x=\"0\" y=\"{}\">{}</text>",
@@ -125,12 +136,14 @@ mod tests {
                 ("a <b>".to_owned(), vec![0.02, 0.98, 0.0]),
                 ("b".to_owned(), vec![f64::NAN, 1.0, 0.0]),
             ],
+            totals: vec!["5.3 s".to_owned()],
             width: 400.0,
         };
         let svg = chart.svg();
         assert!(svg.contains("98 %") && !svg.contains(">2 %") && svg.contains("100 %"), "{svg}");
         assert!(svg.contains("a &lt;b&gt;") && !svg.contains(">exchange<"), "{svg}");
         assert!(!svg.contains("NaN"), "{svg}");
+        assert!(svg.contains("<text class=\"end\" x=\"400\" y=\"42\">5.3 s</text>"), "{svg}");
     }
 
     #[test]

@@ -105,7 +105,6 @@ pub struct Broken<S> {
     /// Of the schedule that it was made from.
     pub seed: u64,
     pub schedule: S,
-    /// Which promise.
     pub promise: String,
 }
 

@@ -180,7 +180,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         std::mem::forget(AtomicFolder::create(&scratch.path().join("42")).unwrap());
         // As on a file system where every file has a name, or from a kill just before the last one.
-        fs::write(crate::durable::temporary_beside(&scratch.path().join("43")), b"half").unwrap();
+        fs::write(temporary_beside(&scratch.path().join("43")), b"half").unwrap();
         fs::create_dir(scratch.path().join("44")).unwrap();
         assert_eq!(sweep(scratch.path()).unwrap(), 2);
         assert_eq!(sweep(scratch.path()).unwrap(), 0);

@@ -31,4 +31,4 @@ __all__ = [
     "write_layers",
     "write_profile",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -46,7 +46,7 @@ use paceline_wire::{Channel, Closer, Link, LinkError, Purpose, Role, TaskId, Wai
 use roster::Roster;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shared::Shared;
+use shared::{SessionState, Shared};
 use std::{
     collections::BTreeMap,
     io,
@@ -382,6 +382,19 @@ impl Session {
         }
     }
 
+    /// This task has done what there is to do in its generation: waits until the chief has saved it.
+    ///
+    /// A generation that comes instead is adopted and returned: a server may have lost what this task did, which is then to be done again.
+    /// Nothing comes back where all of it is safe.
+    pub fn wait_for_chief(&self) -> Result<Option<View>, SessionError> {
+        let saved = |state: &mut SessionState| match &state.ended {
+            Some(error) => Some(Err(error.clone())),
+            None if state.is_concluded() => Some(Ok(None)),
+            None => self.shared.adopt(state).map(|view| Ok(Some(view))),
+        };
+        self.wait_while_heard("waiting until the chief has saved the weights", saved)
+    }
+
     /// This task has done its part: waits until all have. The chief gets the reports of all tasks.
     pub fn finish(&self, report: Value) -> Result<Vec<(TaskId, Value)>, SessionError> {
         // The last steps count too: a short run, or a machine on which heartbeats come late, ends before
@@ -400,15 +413,23 @@ impl Session {
 
     /// Waits until all tasks are done, without a part of its own; used by servers.
     pub fn wait_for_release(&self) -> Result<Vec<(TaskId, Value)>, SessionError> {
+        self.wait_while_heard("finishing", |state| {
+            if state.released {
+                return Some(Ok(std::mem::take(&mut state.reports)));
+            }
+            state.ended.as_ref().map(|error| Err(error.clone()))
+        })
+    }
+
+    /// Waits for as long as the chief gives signs of life.
+    fn wait_while_heard<T>(
+        &self,
+        phase: &str,
+        mut ready: impl FnMut(&mut SessionState) -> Option<Result<T, SessionError>>,
+    ) -> Result<T, SessionError> {
         let mut deadline = Instant::now() + self.exit_barrier;
         loop {
-            let end = self.shared.wait_for(deadline, &[], |state| {
-                if state.released {
-                    return Some(Ok(std::mem::take(&mut state.reports)));
-                }
-                state.ended.as_ref().map(|error| Err(error.clone()))
-            });
-            if let Some(end) = end {
+            if let Some(end) = self.shared.wait_for(deadline, &[], &mut ready) {
                 return end;
             }
             let renewed = self.shared.heard() + self.exit_barrier;
@@ -416,7 +437,7 @@ impl Session {
                 return Err(SessionError::NotRegrouped {
                     me: self.me(),
                     seconds: self.exit_barrier.as_secs(),
-                    reason: "finishing".to_owned(),
+                    reason: phase.to_owned(),
                 });
             }
             deadline = renewed;
@@ -463,12 +484,7 @@ impl Session {
 
     /// Remembers a data connection that is now in use: it is closed when the task at its other end is lost, and waits
     /// on it end when the generation (for evaluators, the run) is over.
-    fn keep(
-        &self,
-        state: &mut shared::SessionState,
-        place: (TaskId, Channel, bool),
-        link: &mut Link,
-    ) {
+    fn keep(&self, state: &mut SessionState, place: (TaskId, Channel, bool), link: &mut Link) {
         state.open.insert(place, link.closer.clone());
         let lasting = evaluates(self.me()) || evaluates(place.0);
         link.heed(if lasting { &self.shared.over } else { &self.shared.interrupted });
@@ -482,7 +498,7 @@ impl Session {
         wait: &Wait<'_>,
     ) -> Result<Link, LinkError> {
         let begun = Instant::now();
-        let address = |state: &shared::SessionState| {
+        let address = |state: &SessionState| {
             let member = state.adopted.members.iter().find(|member| member.task == from);
             member.map(|member| member.address.clone())
         };

@@ -470,3 +470,45 @@ fn a_generation_that_the_chief_is_too_late_for_ends_when_the_chief_has_done_its_
     let (reports, generation) = chief.join().unwrap();
     assert_eq!((reports.len(), generation), (2, 1));
 }
+
+/// A worker that had left could not do again what a server lost just before the chief was done: its rows since the last checkpoint were missing,
+/// and the run said it was done.
+#[test]
+fn a_worker_that_is_done_is_there_until_the_chief_has_saved_what_it_did() {
+    let server = TaskId::new(Role::Ps, 0);
+    let settings = move |me| {
+        let mut settings = settings(me, 2, OnLoss::Restart, 900);
+        settings.tasks.insert(server, String::new());
+        settings
+    };
+    let board = Switchboard::default();
+    let (done, worker_is_done) = mpsc::channel();
+    let (formed, worker_formed) = mpsc::channel();
+    let chief = task(&board, settings(worker(0)), move |session| {
+        let session = session.unwrap();
+        let view = session.regroup(Some(server), "it is gone").unwrap().unwrap();
+        assert_eq!(worker_formed.recv_timeout(HANG).unwrap(), view.generation);
+        session.finish(json!("done")).unwrap().len()
+    });
+    let other = task(&board, settings(worker(1)), move |session| {
+        let session = session.unwrap();
+        done.send(()).unwrap();
+        let view = session.wait_for_chief().unwrap().expect("nothing is saved yet");
+        assert_eq!((view.restored, view.complete), (view.generation, true));
+        formed.send(view.generation).unwrap();
+        assert_eq!(session.wait_for_chief().unwrap(), None);
+        session.finish(json!("done too")).unwrap();
+    });
+    let lost = task(&board, settings(server), move |session| {
+        let session = session.unwrap();
+        worker_is_done.recv_timeout(HANG).unwrap();
+        drop(session);
+    });
+    lost.join().unwrap();
+    let again = task(&board, settings(server), |session| {
+        session.unwrap().wait_for_release().unwrap();
+    });
+    assert_eq!(chief.join().unwrap(), 2);
+    other.join().unwrap();
+    again.join().unwrap();
+}

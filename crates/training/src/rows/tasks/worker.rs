@@ -85,13 +85,14 @@ struct Hands {
 }
 
 impl RowsWorker<'_> {
-    /// Learns from all files, or until a task wants to stop.
+    /// Learns from all files, or until a task wants to stop; again where a server has lost it before the chief has saved it.
     pub(super) fn run(&self, loop_state: &mut LoopState) -> Result<(), TrainError> {
         let mut hands = Hands::default();
         loop {
+            let before = loop_state.iterations;
             let done = self.join(&mut hands, loop_state).and_then(|()| {
                 self.learn(&mut hands, loop_state)?;
-                if loop_state.finished == 0.0 {
+                if loop_state.finished == 0.0 || loop_state.iterations > before {
                     loop_state.finished = self.begun.elapsed().as_secs_f64();
                 }
                 let client = hands.client.as_mut().expect("joined above");
@@ -102,7 +103,12 @@ impl RowsWorker<'_> {
                 loop_state.traffic = client.traffic();
             }
             match done {
-                Ok(()) => break,
+                Ok(()) if self.oversight.is_some() => break,
+                Ok(()) => {
+                    if self.task.session.wait_for_chief()?.is_none() {
+                        break;
+                    }
+                }
                 Err(error) if error.is_peer() => {
                     loop_state.stands.begin();
                     let next = self.task.session.regroup(error.peer(), &with_causes(&error))?;

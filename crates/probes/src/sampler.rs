@@ -114,8 +114,9 @@ impl Sampler {
                 if ended {
                     return own_time();
                 }
-                // Fixed grid; ticks that a stalled machine missed are skipped, not caught up.
-                while due <= now {
+                // Fixed grid; ticks that a stalled machine missed are skipped, not caught up, and so is one that follows at once: the counters
+                // of a core may not have moved since.
+                while due < now + interval / 2 {
                     due += interval;
                 }
             }

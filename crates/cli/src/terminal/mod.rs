@@ -189,7 +189,7 @@ impl Terminal {
         };
         let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
         let said = error.to_string();
-        let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {}", one_line(&said));
+        let mut text = format!("{RED}{BOLD}error{RESET}{BOLD}:{RESET} {}", escape::lines(&said));
         for cause in &causes {
             text.push_str(&format!(
                 "\n  {DIM}caused by:{RESET} {}",
@@ -197,7 +197,7 @@ impl Terminal {
             ));
         }
         if let Some(hint) = hint {
-            let hint = one_line(hint);
+            let hint = escape::lines(hint);
             text.push_str(&format!("\n\n{CYAN}{BOLD}hint{RESET}{BOLD}:{RESET} {hint}"));
         }
         self.stderr(&text);

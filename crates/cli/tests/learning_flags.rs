@@ -131,7 +131,10 @@ fn each_worker_scores_the_weights_it_ended_with_where_that_is_asked_for() {
         assert_eq!(workers.len(), 2);
         for worker in workers {
             let accuracy = number(worker, "/test_accuracy");
-            assert!(accuracy > 0.2 && number(worker, "/test_loss") > 0.0, "{worker}");
+            // On a busy machine one may have done all the steps before the other's first; that one ends with the weights of the start.
+            let took_part = number(worker, "/iterations") > 0.0;
+            assert!(!took_part || accuracy > 0.2, "{worker}");
+            assert!(accuracy >= 0.0 && number(worker, "/test_loss") > 0.0, "{worker}");
             if strategy.starts_with("mirrored") {
                 assert_eq!(worker["test_accuracy"], summary["final"]["test_accuracy"]);
             }

@@ -40,18 +40,15 @@ class _Loop:
         self.ready: float | None = None
 
     def came(self, loader: Any, batch: Any, asked: float, here: float) -> None:
-        self._settle(asked)
+        if self._batch is not None and not self._trained:
+            # The batch under way was scored, not trained on.
+            self._recorder.leave_out(_NAME, asked - self._batch[0])
+        self._trained = False
         if not self._recorder.data:
             self._recorder.data = type(getattr(loader, "dataset", None)).__name__
             self._recorder.settings["data_loader_workers"] = getattr(loader, "num_workers", 0)
             self._recorder.settings["threads"] = self._torch.get_num_threads()
         self._batch = (asked, here, self._leading(batch))
-
-    def _settle(self, now: float) -> None:
-        """The batch under way is over: it was trained on, or it was scored."""
-        if self._batch is not None and not self._trained:
-            self._recorder.leave_out(_NAME, now - self._batch[0])
-        self._batch, self._trained = None, False
 
     def backward(self, loss: Any, begun: float, ended: float) -> None:
         if self._batch is not None and not self._trained:
@@ -71,14 +68,15 @@ class _Loop:
             self._loss = value if value.device.type == "cpu" else value.to("cpu", non_blocking=True)
 
     def stepped(self, optimizer: Any) -> None:
+        if optimizer is not self._optimizer and self._optimizer is not None:
+            return
+        rate = optimizer.param_groups[0].get("lr")
+        if type(rate) is not float:
+            rate = float(rate) if isinstance(rate, (int, float)) else None
         if self._optimizer is None:
             self._optimizer = optimizer
             self._recorder.settings["optimizer"] = type(optimizer).__name__
-        if optimizer is not self._optimizer:
-            return
-        rate = optimizer.param_groups[0].get("lr")
-        rate = float(rate) if isinstance(rate, (int, float)) else None
-        self._recorder.settings.setdefault("learning_rate", rate)
+            self._recorder.settings["learning_rate"] = rate
         self._recorder.step(_NAME, self._loss, self._examples, rate, self._batch_size)
         self._examples = 0
 
@@ -106,8 +104,16 @@ def instrument(torch: Any, recorder: Recorder) -> None:
     from torch.utils.data import DataLoader
 
     loop = _Loop(torch, recorder)
-    stepped = guarded(recorder, loop.stepped)
-    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: stepped(optimizer))
+
+    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+        # `guarded`, without a call more: this is called in every step.
+        if recorder.live:
+            try:
+                loop.stepped(optimizer)
+            except Exception as error:  # noqa: BLE001 - whatever it is, training goes on
+                recorder.stop(error)
+
+    register_optimizer_step_post_hook(stepped)
 
     backward = torch.autograd.backward
     seen_backward = guarded(recorder, loop.backward)
